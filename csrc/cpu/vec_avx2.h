@@ -1,0 +1,52 @@
+// Vector operations on AVX2 registers.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace mlmfast {
+namespace {
+
+struct Avx2 {
+  using Vec = __m256;
+  static constexpr int kWidth = 8;
+  static constexpr int kBlockRows = 6;  // 12 accumulators, two panel vectors and a broadcast: 15 of 16
+
+  static Vec load(const float* p) { return _mm256_load_ps(p); }
+  static Vec load_unaligned(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Vec a) { _mm256_store_ps(p, a); }
+  static Vec set1(float a) { return _mm256_set1_ps(a); }
+  static Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+  static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  // b where either is NaN.
+  static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+  static Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+  static Vec round(Vec a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  // p 2^n for integral n, p in [0.5, 2) and a normal result.
+  static Vec times_power_of_two(Vec p, Vec n) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+  }
+  static Vec if_less(Vec a, Vec b, Vec then, Vec otherwise) {
+    return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
+  static uint32_t greater_bits(Vec a, Vec b) {
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
+  }
+  static float reduce_add(Vec a) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+  }
+  static float reduce_max(Vec a) {
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+  }
+};
+
+}  // namespace
+}  // namespace mlmfast

@@ -1,0 +1,289 @@
+#include "mlmfast/head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cpu/head_kernels.h"
+#include "top_k.h"
+
+namespace mlmfast {
+namespace {
+
+constexpr int64_t kCacheFloats = 128 * 1024;  // 512 KB: a row chunk and a tile's weights fit in L2 together
+constexpr int64_t kMaxTileColumns = 512;      // a block's logits stay close to L1
+constexpr int64_t kFindSlack = 16;            // floats find_greater may read past a tile
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Two disjoint sets of classes as one.
+void merge(LogSumExp& total, const LogSumExp& part) {
+  const float max = std::max(total.max, part.max);
+  const auto rescaled = [max](const LogSumExp& s) {
+    // exp(-104) is 0 in float32; the bound keeps 0 * -inf out of the sums.
+    const float shift = std::max(-104.0f, s.max - max);
+    const float factor = shift == 0.0f ? 1.0f : std::exp(shift);
+    return LogSumExp{max, factor * s.sum, factor * (s.weighted_sum + shift * s.sum)};
+  };
+  const LogSumExp a = rescaled(total), b = rescaled(part);
+  total = {max, a.sum + b.sum, a.weighted_sum + b.weighted_sum};
+}
+
+double log_of_sum(const LogSumExp& s) { return std::log(static_cast<double>(s.sum)); }
+
+struct Row {
+  int64_t index;                      // among the inputs
+  int64_t target_begin, target_end;
+  int64_t next_target;                // in the order of ids, the first whose column has not passed
+  TopK top;
+  LogSumExp all, subset;
+};
+
+// Scratch of one thread; it grows to the largest call and stays.
+struct Workspace {
+  AlignedBuffer hidden;  // [H, rows of the block], blocks one after the other
+  AlignedBuffer tile;    // [rows of the block, tile columns]
+  AlignedBuffer masked;  // [tile columns]
+  AlignedBuffer panel;   // [panel columns]
+  std::vector<int64_t> row_indices;   // rows that have targets
+  std::vector<int64_t> target_order;  // [t] each row's targets by id
+  std::vector<float> target_logits;   // [t]
+  std::vector<int64_t> num_greater;   // [t]
+  std::vector<Row> rows;
+  std::vector<float> top_logits;  // [rows of the chunk, top_k]
+  std::vector<int32_t> top_ids;   // [rows of the chunk, top_k]
+};
+
+}  // namespace
+
+// One call of score.
+class Head::Pass {
+ public:
+  Pass(const Head& head, const HeadInputs& inputs, const HeadOutputs& outputs, Workspace& workspace)
+      : head_(head), kernels_(head.kernels_), inputs_(inputs), outputs_(outputs), workspace_(workspace) {}
+
+  void run() {
+    order_targets();
+    const int64_t num_rows = static_cast<int64_t>(workspace_.row_indices.size());
+    const int64_t max_rows = std::max(kernels_.block_rows, kCacheFloats / head_.hidden_size_);
+    const int64_t num_chunks = ceil_div(num_rows, max_rows);
+    for (int64_t c = 0; c < num_chunks; ++c) {
+      start_rows(c * num_rows / num_chunks, (c + 1) * num_rows / num_chunks);
+      score_rows();
+      for (const Row& row : workspace_.rows) finish(row);
+    }
+  }
+
+ private:
+  void order_targets() {
+    const int64_t num_targets = inputs_.target_offsets[inputs_.num_rows];
+    workspace_.target_logits.resize(num_targets);
+    workspace_.num_greater.assign(num_targets, 0);
+    std::vector<int64_t>& order = workspace_.target_order;
+    order.resize(num_targets);
+    std::iota(order.begin(), order.end(), int64_t{0});
+    workspace_.row_indices.clear();
+    for (int64_t r = 0; r < inputs_.num_rows; ++r) {
+      const int64_t begin = inputs_.target_offsets[r], end = inputs_.target_offsets[r + 1];
+      if (begin == end) continue;
+      workspace_.row_indices.push_back(r);
+      std::sort(order.begin() + begin, order.begin() + end,
+                [this](int64_t a, int64_t b) { return inputs_.target_ids[a] < inputs_.target_ids[b]; });
+    }
+  }
+
+  // Fills the workspace with the rows [begin, end) of row_indices.
+  void start_rows(int64_t begin, int64_t end) {
+    Workspace& w = workspace_;
+    const int64_t num_rows = end - begin, top_k = outputs_.top_k;
+    w.top_logits.resize(num_rows * top_k);
+    w.top_ids.resize(num_rows * top_k);
+    w.rows.clear();
+    for (int64_t r = 0; r < num_rows; ++r) {
+      const int64_t index = w.row_indices[begin + r];
+      const int64_t target_begin = inputs_.target_offsets[index];
+      w.rows.push_back({index, target_begin, inputs_.target_offsets[index + 1], target_begin,
+                        TopK(w.top_logits.data() + r * top_k, w.top_ids.data() + r * top_k, top_k), {}, {}});
+      if (outputs_.rank != nullptr) compute_target_logits(w.rows.back());
+    }
+    pack_hidden();
+  }
+
+  const float* hidden_row(const Row& row) const { return inputs_.hidden + row.index * head_.hidden_size_; }
+
+  // Ranks compare against the target's logit, so it must be known before the tiles pass; the same
+  // kernel makes it the same bits as in the tile.
+  void compute_target_logits(const Row& row) {
+    const int64_t columns = kernels_.panel_columns;
+    float* panel = workspace_.panel.reserve(columns);
+    for (int64_t t = row.target_begin; t < row.target_end; ++t) {
+      const int64_t id = inputs_.target_ids[t], first = id - id % columns;
+      kernels_.gemm_tile(hidden_row(row), 1, head_.panels_at(first), head_.bias_.data() + first, 1,
+                         head_.hidden_size_, panel, columns);
+      workspace_.target_logits[t] = panel[id - first];
+    }
+  }
+
+  int64_t num_blocks() const {
+    return ceil_div(static_cast<int64_t>(workspace_.rows.size()), kernels_.block_rows);
+  }
+
+  // Blocks as even as possible: no block is left with a row or two.
+  int64_t block_begin(int64_t block) const {
+    return block * static_cast<int64_t>(workspace_.rows.size()) / num_blocks();
+  }
+
+  void pack_hidden() {
+    const int64_t hidden_size = head_.hidden_size_;
+    float* packed = workspace_.hidden.reserve(static_cast<int64_t>(workspace_.rows.size()) * hidden_size);
+    for (int64_t b = 0; b < num_blocks(); ++b) {
+      const int64_t begin = block_begin(b), num_rows = block_begin(b + 1) - begin;
+      float* block = packed + begin * hidden_size;
+      for (int64_t r = 0; r < num_rows; ++r) {
+        const float* row = hidden_row(workspace_.rows[begin + r]);
+        for (int64_t k = 0; k < hidden_size; ++k) block[k * num_rows + r] = row[k];
+      }
+    }
+  }
+
+  void score_rows() {
+    const int64_t hidden_size = head_.hidden_size_, stride = head_.tile_columns_;
+    float* tile = workspace_.tile.reserve(kernels_.block_rows * stride + kFindSlack);
+    workspace_.masked.reserve(stride);
+    for (int64_t first = 0; first < head_.padded_vocab_size_; first += stride) {
+      const int64_t columns = std::min(stride, head_.padded_vocab_size_ - first);
+      for (int64_t b = 0; b < num_blocks(); ++b) {
+        const int64_t begin = block_begin(b), num_rows = block_begin(b + 1) - begin;
+        kernels_.gemm_tile(workspace_.hidden.data() + begin * hidden_size, num_rows, head_.panels_at(first),
+                           head_.bias_.data() + first, columns / kernels_.panel_columns, hidden_size, tile,
+                           stride);
+        for (int64_t r = 0; r < num_rows; ++r) {
+          consume(workspace_.rows[begin + r], tile + r * stride, first, columns);
+        }
+      }
+    }
+  }
+
+  // Takes a row's logits of the classes first .. first + columns, padding included.
+  void consume(Row& row, const float* logits, int64_t first, int64_t columns) {
+    merge(row.all, outputs_.entropy != nullptr ? kernels_.log_sum_exp_with_entropy(logits, columns)
+                                               : kernels_.log_sum_exp(logits, columns));
+    if (outputs_.subset_log_prob != nullptr) {
+      float* masked = workspace_.masked.reserve(columns);
+      kernels_.add(logits, head_.subset_penalty_.data() + first, columns, masked);
+      merge(row.subset, kernels_.log_sum_exp(masked, columns));
+    }
+    for (; row.next_target < row.target_end; ++row.next_target) {
+      const int64_t target = workspace_.target_order[row.next_target];
+      const int64_t column = inputs_.target_ids[target] - first;
+      if (column >= columns) break;
+      workspace_.target_logits[target] = logits[column];
+    }
+    if (outputs_.rank != nullptr) {
+      for (int64_t t = row.target_begin; t < row.target_end; ++t) {
+        workspace_.num_greater[t] += kernels_.count_greater(logits, columns, workspace_.target_logits[t]);
+      }
+    }
+    row.top.consider(kernels_, logits, std::min(columns, head_.vocab_size_ - first), first);
+  }
+
+  void finish(const Row& row) {
+    const double max = row.all.max, log_sum = log_of_sum(row.all);
+    for (int64_t t = row.target_begin; t < row.target_end; ++t) {
+      const float logit = workspace_.target_logits[t];
+      const bool is_nan = std::isnan((logit - max) - log_sum);
+      outputs_.log_prob[t] = is_nan ? kNaN : static_cast<float>((logit - max) - log_sum);
+      if (outputs_.logit != nullptr) outputs_.logit[t] = logit;
+      if (outputs_.rank != nullptr) {
+        outputs_.rank[t] = is_nan ? -1 : static_cast<int32_t>(workspace_.num_greater[t]);
+      }
+      if (outputs_.entropy != nullptr) {
+        const double entropy = log_sum - double{row.all.weighted_sum} / row.all.sum;
+        outputs_.entropy[t] = entropy < 0 ? 0.0f : static_cast<float>(entropy);
+      }
+      if (outputs_.subset_log_prob != nullptr) {
+        const double log_prob = (row.subset.max - max) + log_of_sum(row.subset) - log_sum;
+        outputs_.subset_log_prob[t] = log_prob > 0 ? 0.0f : static_cast<float>(log_prob);
+      }
+      for (int64_t k = 0; k < outputs_.top_k; ++k) {
+        outputs_.top_ids[t * outputs_.top_k + k] = is_nan ? -1 : row.top.id(k);
+        outputs_.top_log_probs[t * outputs_.top_k + k] =
+            is_nan ? kNaN : static_cast<float>((row.top.logit(k) - max) - log_sum);
+      }
+    }
+  }
+
+  const Head& head_;
+  const HeadKernels& kernels_;
+  const HeadInputs& inputs_;
+  const HeadOutputs& outputs_;
+  Workspace& workspace_;
+};
+
+Head::Head(const float* weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
+           int64_t hidden_size, Isa isa)
+    : vocab_size_(vocab_size), hidden_size_(hidden_size), isa_(isa), kernels_(head_kernels(isa)) {
+  const int64_t columns = kernels_.panel_columns;
+  padded_vocab_size_ = ceil_div(vocab_size, columns) * columns;
+  const int64_t cached_panels = kCacheFloats / (hidden_size * columns);
+  tile_columns_ = columns * std::clamp(cached_panels, int64_t{1}, kMaxTileColumns / columns);
+  pack_weight(weight);
+
+  float* packed_bias = bias_.reserve(padded_vocab_size_);
+  std::fill_n(packed_bias, padded_vocab_size_, kMinusInfinity);
+  for (int64_t v = 0; v < vocab_size; ++v) packed_bias[v] = bias == nullptr ? 0.0f : bias[v];
+  if (subset == nullptr) return;
+  float* penalty = subset_penalty_.reserve(padded_vocab_size_);
+  std::fill_n(penalty, padded_vocab_size_, kMinusInfinity);
+  for (int64_t v = 0; v < vocab_size; ++v) penalty[v] = subset[v] != 0 ? 0.0f : kMinusInfinity;
+}
+
+void Head::pack_weight(const float* weight) {
+  const int64_t columns = kernels_.panel_columns;
+  float* packed = panels_.reserve(padded_vocab_size_ * hidden_size_);
+  if (padded_vocab_size_ > vocab_size_) {
+    const int64_t last_panel = padded_vocab_size_ - columns;
+    std::fill_n(packed + last_panel * hidden_size_, columns * hidden_size_, 0.0f);
+  }
+  constexpr int64_t kStrip = 16;  // a strip of a panel stays in L1 while its columns are written
+  for (int64_t first = 0; first < vocab_size_; first += columns) {
+    float* panel = packed + first * hidden_size_;
+    const int64_t num_columns = std::min(columns, vocab_size_ - first);
+    for (int64_t strip = 0; strip < hidden_size_; strip += kStrip) {
+      const int64_t strip_end = std::min(strip + kStrip, hidden_size_);
+      for (int64_t c = 0; c < num_columns; ++c) {
+        const float* row = weight + (first + c) * hidden_size_;
+        for (int64_t k = strip; k < strip_end; ++k) panel[k * columns + c] = row[k];
+      }
+    }
+  }
+}
+
+void Head::score(const HeadInputs& inputs, const HeadOutputs& outputs) const {
+  thread_local Workspace workspace;
+  Pass(*this, inputs, outputs, workspace).run();
+}
+
+void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vocab_size) {
+  const int64_t* offsets = inputs.target_offsets;
+  if (offsets[0] != 0 || offsets[inputs.num_rows] != num_targets ||
+      !std::is_sorted(offsets, offsets + inputs.num_rows + 1)) {
+    throw std::invalid_argument("target_offsets must rise from 0 to the number of targets, " +
+                                std::to_string(num_targets));
+  }
+  for (int64_t t = 0; t < num_targets; ++t) {
+    if (inputs.target_ids[t] < 0 || inputs.target_ids[t] >= vocab_size) {
+      throw std::invalid_argument("target_ids[" + std::to_string(t) + "] is " +
+                                  std::to_string(inputs.target_ids[t]) + ", but the vocabulary has " +
+                                  std::to_string(vocab_size) + " entries");
+    }
+  }
+}
+
+}  // namespace mlmfast

@@ -1,0 +1,69 @@
+// The vocabulary head: logits = hidden weight^T + bias, reduced to what is asked of each target
+// while a tile of logits is still in cache, so that the logits are never stored.
+#pragma once
+
+#include <cstdint>
+
+#include "mlmfast/aligned_buffer.h"
+#include "mlmfast/isa.h"
+
+namespace mlmfast {
+
+struct HeadKernels;
+
+// m rows and their t targets; row r owns targets target_offsets[r] .. target_offsets[r+1].
+struct HeadInputs {
+  const float* hidden;            // [m, H]
+  int64_t num_rows;               // m
+  const int32_t* target_ids;      // [t]
+  const int64_t* target_offsets;  // [m + 1]
+};
+
+// Where results go, per target; a null pointer is not asked for. Natural logs. A target whose
+// log-probability is NaN has rank and top_ids -1.
+struct HeadOutputs {
+  float* log_prob = nullptr;         // [t], always given
+  float* logit = nullptr;            // [t]
+  int32_t* rank = nullptr;           // [t] number of classes with a larger logit
+  float* entropy = nullptr;          // [t] nats
+  float* subset_log_prob = nullptr;  // [t] log of the probability of the flagged classes
+  int64_t top_k = 0;
+  int32_t* top_ids = nullptr;      // [t, top_k] most probable first, equal ones by id
+  float* top_log_probs = nullptr;  // [t, top_k]
+};
+
+// Throws std::invalid_argument where the inputs would make score read or write out of bounds.
+void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vocab_size);
+
+// A weight [V, H] with optional bias [V] and optional subset flags [V], packed once for one
+// instruction set. score may run in several threads at once; each keeps its own scratch.
+// A row's results are the same bits whatever rows stand beside it.
+class Head {
+ public:
+  Head(const float* weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
+       int64_t hidden_size, Isa isa);
+
+  void score(const HeadInputs& inputs, const HeadOutputs& outputs) const;
+
+  int64_t vocab_size() const { return vocab_size_; }
+  int64_t hidden_size() const { return hidden_size_; }
+  bool has_subset() const { return subset_penalty_.data() != nullptr; }
+  Isa isa() const { return isa_; }
+
+ private:
+  class Pass;
+
+  const float* panels_at(int64_t column) const { return panels_.data() + column * hidden_size_; }
+  void pack_weight(const float* weight);
+
+  int64_t vocab_size_, hidden_size_;
+  Isa isa_;
+  const HeadKernels& kernels_;
+  int64_t padded_vocab_size_;     // V rounded up to whole panels
+  int64_t tile_columns_;          // whole panels whose weights stay in L2 while the rows pass
+  AlignedBuffer panels_;          // [padded V / panel_columns, H, panel_columns], zero where padded
+  AlignedBuffer bias_;            // [padded V], -inf where padded
+  AlignedBuffer subset_penalty_;  // [padded V], 0 for a flagged class, -inf for the others
+};
+
+}  // namespace mlmfast

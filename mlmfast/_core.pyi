@@ -1,0 +1,51 @@
+"""The compiled core: built from csrc/, raw checks only; use it through mlmfast.kernels."""
+
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlmfast.types import Float32Array, Int32Array, Int64Array
+
+class HeadResults(TypedDict):
+    log_prob: Float32Array
+    logit: Float32Array | None
+    rank: Int32Array | None
+    entropy: Float32Array | None
+    subset_log_prob: Float32Array | None
+    top_ids: Int32Array | None
+    top_log_probs: Float32Array | None
+
+def cpu_features() -> list[str]:
+    """CPU features the operating system has enabled, by their usual names."""
+
+def available_isas() -> list[str]:
+    """Instruction sets this build and this CPU can run, slowest first."""
+
+def isa() -> str:
+    """The instruction set MLMFAST_ISA names, else the fastest; ValueError if it cannot run."""
+
+class Head:
+    """A packed weight [V, H]; ValueError or TypeError for arrays that do not fit."""
+
+    def __init__(
+        self,
+        weight: Float32Array,
+        bias: Float32Array | None,
+        subset: NDArray[np.uint8] | None,
+        isa: str = "",
+    ) -> None: ...
+    def score(
+        self,
+        hidden: Float32Array,
+        target_ids: Int32Array,
+        target_offsets: Int64Array,
+        *,
+        logit: bool = False,
+        rank: bool = False,
+        entropy: bool = False,
+        subset_log_prob: bool = False,
+        top_k: int = 0,
+    ) -> HeadResults: ...
+    @property
+    def isa(self) -> str: ...

@@ -1,0 +1,42 @@
+"""The command line: `mlmfast score`, `mlmfast info`.
+
+Exit status: 0 done; 1 an error; 2 options that are wrong; 3 done, but some records were skipped;
+130 interrupted, 143 terminated (what was finished is in the output).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import typer
+
+from mlmfast.cli.info import info
+from mlmfast.cli.score import score
+from mlmfast.errors import MlmfastError, SettingsError
+
+app = typer.Typer(
+    name="mlmfast",
+    help="Score text with masked language models: fast, exact, resumable.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(score)
+app.command()(info)
+
+
+@app.callback()
+def options(
+    verbose: bool = typer.Option(False, "--verbose", help="Log what is chosen automatically, on stderr."),
+) -> None:
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(name)s: %(message)s")
+
+
+def main() -> None:
+    """Run the command line; errors of ours become one line on stderr and an exit status."""
+    try:
+        app()
+    except MlmfastError as error:
+        print(f"mlmfast: error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, SettingsError) else 1)

@@ -1,0 +1,61 @@
+"""`mlmfast info`: versions, CPU features, engines."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+
+import mlmfast
+
+PACKAGES = (
+    "numpy",
+    "tokenizers",
+    "safetensors",
+    "huggingface_hub",
+    "torch",
+    "transformers",
+    "triton",
+    "onnxruntime",
+    "onnxruntime-gpu",
+)
+
+
+def info() -> None:
+    """Print versions, CPU features and the engines available here."""
+    from mlmfast import _core
+    from mlmfast.models.source import EMBEDDED_MODEL
+    from mlmfast.workers import available_cores
+
+    lines = {
+        "mlmfast": mlmfast.__version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "cores": str(available_cores()),
+        "cpu features": " ".join(_core.cpu_features()) or "none known",
+        "kernels": f"{_core.isa()} (available: {', '.join(_core.available_isas())})",
+        "engines": _engines(),
+        "embedded model": EMBEDDED_MODEL,
+        **{name: _version(name) for name in PACKAGES},
+    }
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        typer.echo(f"{name:<{width}}  {value}")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _engines() -> str:
+    missing = [p for p in ("torch", "transformers") if importlib.util.find_spec(p) is None]
+    if missing:
+        return f"none (torch needs {', '.join(missing)}: pip install 'mlmfast[torch]')"
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return f"torch ({device})"

@@ -1,0 +1,167 @@
+"""Any Hugging Face masked or causal language model, on a CPU or a GPU.
+
+Rows are padded to the longest of their batch for the encoder; its states are gathered at the targets
+before the head, so logits of all positions never exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers.modeling_outputs import BaseModelOutput
+
+from mlmfast.engines.base import ModelFiles, Outputs
+from mlmfast.engines.torch_heads import KernelHead, LogitsHead, TargetHead, layout_transform
+from mlmfast.engines.torch_load import choose_device, load_model
+from mlmfast.errors import ModelError
+from mlmfast.models import head_layout
+from mlmfast.scheduling.batches import distinct_targets, expand, pad
+from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
+
+PROBE_TOLERANCE = 1e-3
+"""How far gathered log-probabilities may be from the model's own at load; a wrong head is far off."""
+
+
+class TorchEngine:
+    """See engines.base.Engine."""
+
+    def __init__(self, files: ModelFiles, *, precision: str = "float32", device: str | None = None) -> None:
+        """Raises ModelError, SettingsError, MissingExtraError."""
+        self._device = choose_device(device)
+        self._causal = files.config.kind == "causal"
+        self._precision = precision
+        self._pad_id = files.tokenizer.special.pad_id or 0
+        self.max_length = files.config.max_length
+        self.max_batch_tokens = 2048 if self._device.type == "cpu" else 65536
+        self.max_workers = None if self._device.type == "cpu" else 1
+
+        model = load_model(files)
+        self._encoder = model.base_model
+        if self._encoder is model:
+            raise ModelError(f"{type(model).__name__} has no encoder apart from its head")
+        self._takes_types = "token_type_ids" in inspect.signature(self._encoder.forward).parameters
+        word_start = files.tokenizer.word_starts if self._causal else None
+        probe = _probe_ids(files)
+        expected = _own_log_probs(model, probe)
+        self._head = self._split_head(model, files, word_start)
+        self._check_head(type(model).__name__, probe, expected)
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self._encoder.to(device=self._device, dtype=dtype)
+        model.to(device=self._device, dtype=dtype)
+
+    def prepare_thread(self) -> None:
+        """See engines.base.Engine. One thread a worker: barriers between threads cost more than they save."""
+        if self._device.type == "cpu":
+            # Asking first makes torch's own per-thread start-up happen before ours, not after.
+            torch.get_num_threads()
+            torch.set_num_threads(1)
+
+    def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
+        """See engines.base.Engine."""
+        expanded = expand(batch)
+        places, offsets, order = distinct_targets(expanded.target_indices)
+        rows = np.searchsorted(expanded.cu_seqlens, places, side="right") - 1
+        positions = places - expanded.cu_seqlens[rows]
+        lengths = np.diff(expanded.cu_seqlens)
+        input_ids = pad(expanded.input_ids, expanded.cu_seqlens, expanded.max_seqlen, self._pad_id)
+        inputs: dict[str, Any] = {}
+        if self._causal:
+            # A token is predicted from the state before it; the last one is never read.
+            positions -= 1
+            input_ids = input_ids[:, : max(expanded.max_seqlen - 1, 1)]
+            inputs["use_cache"] = False
+        elif lengths.min(initial=expanded.max_seqlen) < expanded.max_seqlen:
+            inputs["attention_mask"] = self._tensor(np.arange(expanded.max_seqlen) < lengths[:, None]).long()
+        if self._takes_types and expanded.token_type_ids is not None:
+            inputs["token_type_ids"] = self._tensor(
+                pad(expanded.token_type_ids, expanded.cu_seqlens, expanded.max_seqlen, 0)
+            )
+        with torch.inference_mode():
+            states = self._encoder(input_ids=self._tensor(input_ids), **inputs)[0]  # [b, L, hidden_size]
+            hidden = states[self._tensor(rows), self._tensor(positions)]
+            found = self._head(hidden, batch.target_ids[order], offsets, outputs)
+        return _reordered(found, order)
+
+    def describe(self) -> JsonRecord:
+        """See engines.base.Engine."""
+        return {
+            "engine": "torch",
+            "precision": self._precision,
+            "device": str(self._device),
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        }
+
+    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    def _split_head(self, model: Any, files: ModelFiles, word_start: NDArray[np.uint8] | None) -> TargetHead:
+        layout = head_layout(files.config)
+        vocab_size = files.config.vocab_size
+        if word_start is not None:
+            word_start = np.pad(word_start, (0, max(0, vocab_size - len(word_start))))[:vocab_size]
+        if layout is None:
+            return LogitsHead(_own_head(model), vocab_size, word_start)
+        weight = model.get_parameter(layout.decoder)
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        bias = next((parameters[name] for name in layout.biases if name in parameters), None)
+        transform = layout_transform(model, layout.transform)
+        if self._device.type == "cpu":
+            return KernelHead(transform, weight, bias, word_start)
+        return LogitsHead(
+            lambda h: torch.nn.functional.linear(transform(h), weight, bias), vocab_size, word_start
+        )
+
+    def _check_head(self, name: str, probe: torch.Tensor, expected: torch.Tensor) -> None:
+        """The head, taken apart, must say what the whole model says. expected [n, V] log-probabilities."""
+        num_places = probe.shape[1]
+        ids = torch.stack([expected.argmax(-1), expected.argmin(-1)], dim=1)  # [n, 2]
+        with torch.inference_mode():
+            hidden = self._encoder(input_ids=probe)[0][0]
+            found = self._head(
+                hidden, ids.int().flatten().numpy(), np.arange(0, 2 * num_places + 1, 2), Outputs()
+            )
+        error = np.abs(found.log_prob - expected.gather(1, ids).flatten().numpy()).max()
+        if not error <= PROBE_TOLERANCE * max(1.0, float(expected.abs().max())):
+            raise ModelError(
+                f"the head of {name}, applied to single positions, differs from the model's own output by "
+                f"{error:.3g}: this model computes something this engine does not carry out"
+            )
+
+
+def _probe_ids(files: ModelFiles) -> torch.Tensor:
+    """A short row, int64[1, n]."""
+    ids = files.tokenizer.encode(["A small probe."], causal=files.config.kind == "causal").input_ids
+    return torch.from_numpy(ids[: min(files.config.max_length, 8)].astype(np.int64))[None]
+
+
+def _own_log_probs(model: Any, probe: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.log_softmax(model(input_ids=probe).logits[0].double(), dim=-1)
+
+
+class _Passed(torch.nn.Module):
+    """Stands in for an encoder: hands on the hidden states it is given."""
+
+    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=inputs_embeds)
+
+
+def _own_head(model: Any) -> Any:
+    """The model's own code after its encoder: hidden [u, hidden_size] to logits [u, V]."""
+    setattr(model, model.base_model_prefix, _Passed())
+    return lambda hidden: model(inputs_embeds=hidden[None]).logits[0]
+
+
+def _reordered(found: TargetOutputs, order: NDArray[np.int64]) -> TargetOutputs:
+    """Columns computed in `order` put back into the batch's order of targets."""
+    columns = {}
+    for name, column in vars(found).items():
+        if column is not None:
+            columns[name] = np.empty_like(column)
+            columns[name][order] = column
+    return TargetOutputs(**columns)

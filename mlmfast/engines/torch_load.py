@@ -1,0 +1,85 @@
+"""Loading a Hugging Face model so that nothing in it is random, renamed or silently left out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from mlmfast.engines.base import ModelFiles
+from mlmfast.errors import ModelError, SettingsError
+from mlmfast.extras import require
+from mlmfast.models import check_head
+
+UNUSED = ("pooler.", "position_ids", "seq_relationship")
+"""Parts of a checkpoint or model that no language-model score depends on."""
+
+
+def choose_device(device: str | None) -> Any:
+    """A torch.device: the one named, else the first GPU, else the CPU. Raises SettingsError."""
+    torch = require("torch", extra="torch", purpose="the torch engine")
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError(
+            f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); "
+            "expected 'cpu', or 'cuda' where there is a GPU"
+        ) from error
+    return chosen
+
+
+def load_model(files: ModelFiles) -> Any:
+    """The model with its head, float32, in evaluation mode. Raises ModelError."""
+    require("torch", extra="torch", purpose="the torch engine")
+    transformers = require("transformers", extra="torch", purpose="the torch engine")
+    config, folder = files.config, files.source.folder
+    check_head(config, files.checkpoint)
+    causal = config.kind == "causal"
+    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
+    try:
+        with _quiet(transformers):
+            model, report = auto.from_pretrained(
+                str(folder),
+                output_loading_info=True,
+                local_files_only=True,
+                use_safetensors=not files.checkpoint.is_pickle,
+                trust_remote_code=False,
+                dtype="float32",
+            )
+    except Exception as error:  # transformers raises OSError, ValueError, RuntimeError and others
+        raise ModelError(
+            f"{folder}: model type {config.model_type!r} cannot be loaded as a {config.kind} language model "
+            f"({type(error).__name__}: {str(error).strip().splitlines()[0]})"
+        ) from error
+    missing = sorted(k for k in report["missing_keys"] if not any(part in k for part in UNUSED))
+    mismatched = sorted(str(m[0] if isinstance(m, tuple) else m) for m in report["mismatched_keys"])
+    if missing or mismatched:
+        raise ModelError(
+            f"{folder}: the checkpoint does not fill {type(model).__name__}: "
+            f"missing {_some(missing)}, of another shape {_some(mismatched)}. transformers would draw them "
+            "at random and the scores would mean nothing; give the weights published for fill-mask"
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "none"
+
+
+@contextlib.contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Loading reports go to our own errors, not to the terminal."""
+    logging_module = transformers.utils.logging
+    level, bars = logging_module.get_verbosity(), logging_module.is_progress_bar_enabled()
+    logging_module.set_verbosity(logging.CRITICAL)
+    logging_module.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging_module.set_verbosity(level)
+        if bars:
+            logging_module.enable_progress_bar()

@@ -1,0 +1,1 @@
+"""Optimised operations on plain arrays, each beside a plain float64 twin in `reference`."""

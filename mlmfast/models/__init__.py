@@ -1,0 +1,19 @@
+"""Models as files: where they are, what their configuration says, whether their head is really there."""
+
+from mlmfast.models.checkpoint import Checkpoint
+from mlmfast.models.config import ModelConfig, read_config
+from mlmfast.models.heads import GELU, HeadLayout, check_head, head_layout
+from mlmfast.models.source import EMBEDDED_MODEL, ModelSource, resolve
+
+__all__ = [
+    "EMBEDDED_MODEL",
+    "GELU",
+    "Checkpoint",
+    "HeadLayout",
+    "ModelConfig",
+    "ModelSource",
+    "check_head",
+    "head_layout",
+    "read_config",
+    "resolve",
+]

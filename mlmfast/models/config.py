@@ -1,0 +1,96 @@
+"""What `config.json` says of a model, checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlmfast.errors import ModelError
+
+POSITION_OFFSETS = {
+    "roberta": "pad",
+    "xlm-roberta": "pad",
+    "xlm-roberta-xl": "pad",
+    "camembert": "pad",
+    "data2vec-text": "pad",
+    "roberta-prelayernorm": "pad",
+    "mpnet": "pad",
+    "esm": "pad",
+}
+"""Model types whose first position is pad_token_id + 1: the table of positions holds that many more."""
+
+CAUSAL_ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model's configuration.
+
+    kind: `masked` or `causal`; max_length: tokens the model takes, special tokens included;
+    values: the whole of config.json.
+    """
+
+    model_type: str
+    architecture: str
+    kind: str
+    max_length: int
+    vocab_size: int
+    values: Mapping[str, Any]
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Raises ModelError if there is no readable configuration of a language model."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(
+            f"{folder}: no config.json; expected a model's folder with config.json, weights, tokenizer"
+        )
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+        raise ModelError(f"{path}: expected an object with a model_type")
+    for key in ("vocab_size",):
+        if not isinstance(values.get(key), int):
+            raise ModelError(f"{path}: {key} is {values.get(key)!r}; expected a whole number")
+    architecture = (values.get("architectures") or [""])[0]
+    return ModelConfig(
+        model_type=values["model_type"],
+        architecture=architecture,
+        kind=_kind(values, architecture),
+        max_length=_max_length(folder, values),
+        vocab_size=values["vocab_size"],
+        values=values,
+    )
+
+
+def _kind(values: Mapping[str, Any], architecture: str) -> str:
+    if architecture.endswith("ForMaskedLM"):
+        return "causal" if values.get("is_decoder") else "masked"
+    if architecture.endswith(CAUSAL_ARCHITECTURES) or values.get("is_decoder"):
+        return "causal"
+    return "masked"
+
+
+def _max_length(folder: Path, values: Mapping[str, Any]) -> int:
+    positions = values.get("max_position_embeddings", values.get("n_positions"))
+    limit = positions if isinstance(positions, int) and positions > 0 else _UNLIMITED
+    if POSITION_OFFSETS.get(values["model_type"]) == "pad" and limit < _UNLIMITED:
+        pad = values.get("pad_token_id")
+        limit -= (pad if isinstance(pad, int) else 0) + 1
+    tokenizer_file = folder / "tokenizer_config.json"
+    if tokenizer_file.is_file():
+        try:
+            stated = json.loads(tokenizer_file.read_text(encoding="utf-8")).get("model_max_length")
+        except (ValueError, AttributeError) as error:
+            raise ModelError(f"{tokenizer_file}: not a valid JSON object ({error})") from error
+        if isinstance(stated, int | float) and 0 < stated < _UNLIMITED:
+            limit = min(limit, int(stated))
+    return limit
+
+
+_UNLIMITED = 1 << 30

@@ -1,0 +1,255 @@
+"""The façade: load a model, score texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from mlmfast.engines import Engine, Outputs, open_engine
+from mlmfast.engines.base import ModelFiles
+from mlmfast.errors import InputError, ModelError, SettingsError
+from mlmfast.metrics import CorpusTotals, corpus_totals
+from mlmfast.models import Checkpoint, read_config, resolve
+from mlmfast.results import TextScore
+from mlmfast.scheduling import Masking
+from mlmfast.tokenization import load_tokenizer
+from mlmfast.types import JsonRecord
+from mlmfast.windows import ScoringPlan, Window
+from mlmfast.workers import Workers
+
+ON_ERROR = ("raise", "skip")
+WINDOW_TEXTS = 512
+WINDOW_CHARACTERS = 1 << 16
+
+
+@dataclass
+class RowCounts:
+    """Rows the texts asked for, and rows computed after identical ones were shared."""
+
+    num_rows: int = 0
+    num_computed: int = 0
+
+    @property
+    def num_shared(self) -> int:
+        return self.num_rows - self.num_computed
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    *,
+    engine: str = "auto",
+    precision: str | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    max_batch_tokens: int | None = None,
+    revision: str | None = None,
+    allow_pickle: bool = False,
+) -> Scorer:
+    """A scorer for a model.
+
+    model: None for the embedded English model, a local folder, or a hub id (with `revision`).
+    engine: `auto` or `torch`. precision: `float32` (default) or `bfloat16`. device: `cpu`, `cuda`, ...
+    workers: threads that compute, by default one per core. max_batch_tokens: tokens of one batch, padding
+    counted. allow_pickle: also read pickled weights, which can run code.
+
+    Raises ModelError if the model cannot be found, read or trusted; SettingsError for options that are
+    unknown or do not fit; MissingExtraError if the engine's packages are not installed.
+    """
+    for name, value in (("workers", workers), ("max_batch_tokens", max_batch_tokens)):
+        if value is not None and value < 1:
+            raise SettingsError(f"{name} is {value}; expected a whole number from 1")
+    source = resolve(model, revision=revision, allow_pickle=allow_pickle)
+    config = read_config(source.folder)
+    files = ModelFiles(
+        source,
+        config,
+        Checkpoint.of(source.folder, allow_pickle=allow_pickle),
+        load_tokenizer(source.folder, config.model_type),
+    )
+    _check_mask_token(files)
+    runtime = open_engine(files, engine=engine, precision=precision, device=device)
+    return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens)
+
+
+class Scorer:
+    """Scores texts with one model; made by `mlmfast.load`. A context manager, or `close` it when done."""
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        engine: Engine,
+        *,
+        workers: int | None = None,
+        max_batch_tokens: int | None = None,
+    ) -> None:
+        self.files = files
+        self.engine = engine
+        self.max_batch_tokens = max_batch_tokens or engine.max_batch_tokens
+        self._workers = Workers(engine, workers)
+
+    def score(
+        self, texts: Iterable[str | InputError], masking: str = "original", **options: object
+    ) -> list[TextScore]:
+        """The results of all texts, in their order; options and errors as for `score_iter`."""
+        if isinstance(texts, str):
+            raise SettingsError("texts is one string; expected a list of them: score([text])")
+        return list(self.score_iter(texts, masking, **options))  # type: ignore[arg-type]
+
+    def score_iter(
+        self,
+        texts: Iterable[str | InputError],
+        masking: str = "original",
+        *,
+        score_eos: bool = False,
+        overlong: str = "error",
+        on_error: str = "raise",
+        rank: bool = False,
+        entropy: bool = False,
+        top_k: int = 0,
+        parse_special: bool = False,
+        counts: RowCounts | None = None,
+    ) -> Iterator[TextScore]:
+        """One result per text, in order, as they come; memory does not grow with the number of texts.
+
+        An InputError among the texts stands for one that could not be read: raised or skipped in its place.
+
+        masking: `original`, `word_l2r`, `whole_word`, `stride:K`, `none`, or `causal` for causal models.
+        score_eos: score the special token that ends a text too. overlong: what to do with texts longer
+        than the model takes: `error`, `truncate` (flagged), `window` (half-overlapping windows).
+        on_error: `raise` at the first text that cannot be scored, after the results before it, or `skip`:
+        its result then has `error` and no score. rank, entropy, top_k: more per token. parse_special:
+        `[MASK]` and the like typed in a text become special tokens, which are never scored. counts:
+        filled in as the texts are scored.
+
+        Raises SettingsError for options that do not fit, at once; InputError for a text, naming its index.
+        """
+        plan = self._plan(masking, score_eos, overlong, on_error, rank, entropy, top_k, parse_special)
+        return self._results(texts, plan, on_error, counts or RowCounts())
+
+    def pppl(
+        self, texts: Iterable[str | InputError], masking: str = "original", **options: object
+    ) -> float | None:
+        """Corpus pseudo-perplexity per token (Salazar et al. 2020, equation 4); None without tokens."""
+        return self.totals(texts, masking, **options).pppl
+
+    def totals(
+        self, texts: Iterable[str | InputError], masking: str = "original", **options: object
+    ) -> CorpusTotals:
+        """Corpus figures; options as for `score_iter`."""
+        return corpus_totals(self.score_iter(texts, masking, **options))  # type: ignore[arg-type]
+
+    def describe(self) -> JsonRecord:
+        """The model and engine, as a result file must name them (weights checksum included)."""
+        source = self.files.source
+        return {
+            "model": source.name,
+            "revision": source.revision,
+            "weights_sha256": self.files.checkpoint.checksum(),
+            "model_type": self.files.config.model_type,
+            **self.engine.describe(),
+        }
+
+    def close(self) -> None:
+        """Ends the worker threads."""
+        self._workers.close()
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _plan(
+        self,
+        masking: str,
+        score_eos: bool,
+        overlong: str,
+        on_error: str,
+        rank: bool,
+        entropy: bool,
+        top_k: int,
+        parse_special: bool,
+    ) -> ScoringPlan:
+        if on_error not in ON_ERROR:
+            raise SettingsError(f"unknown on_error {on_error!r}; expected one of {', '.join(ON_ERROR)}")
+        if not 0 <= top_k <= self.files.config.vocab_size:
+            raise SettingsError(f"top_k is {top_k}; expected 0 to {self.files.config.vocab_size}")
+        chosen = Masking.parse(masking)
+        causal = self.files.config.kind == "causal"
+        name = self.files.source.name
+        if causal and chosen.kind != "causal":
+            raise SettingsError(
+                f"{name} is a causal model; masking {masking!r} needs a masked one (use 'causal')"
+            )
+        if chosen.kind == "causal" and not causal:
+            raise SettingsError(
+                f"{name} is a masked model; masking 'causal' needs a causal one (use 'original')"
+            )
+        return ScoringPlan(
+            masking=chosen,
+            causal=causal,
+            max_length=self.engine.max_length,
+            max_batch_tokens=self.max_batch_tokens,
+            outputs=Outputs(
+                rank=rank,
+                entropy=entropy,
+                top_k=top_k,
+                word_start=causal and self.files.tokenizer.word_starts is not None,
+            ),
+            score_eos=score_eos,
+            overlong=overlong,
+            parse_special=parse_special,
+        )
+
+    def _results(
+        self, texts: Iterable[object], plan: ScoringPlan, on_error: str, counts: RowCounts
+    ) -> Iterator[TextScore]:
+        windows = (Window(inputs, plan, self.files.tokenizer) for inputs in _windows_of(texts))
+        index = 0
+        for window in self._workers.run(windows, plan.outputs):
+            counts.num_rows += window.num_rows
+            counts.num_computed += window.num_computed
+            first = index
+            for result in window.results():
+                if isinstance(result, TextScore):
+                    yield result
+                elif on_error == "raise":
+                    raise result if result.line is not None else result.at(where=f"texts[{index}]")
+                else:
+                    yield TextScore(
+                        window.text(index - first), plan.masking.name, score=None, error=result.reason
+                    )
+                index += 1
+
+
+def _windows_of(texts: Iterable[object]) -> Iterator[list[object]]:
+    """Consecutive texts, as many as make a window."""
+    window: list[object] = []
+    size = 0
+    for text in texts:
+        window.append(text)
+        size += len(text) if isinstance(text, str) else 0
+        if len(window) >= WINDOW_TEXTS or size >= WINDOW_CHARACTERS:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def _check_mask_token(files: ModelFiles) -> None:
+    special, name = files.tokenizer.special, files.source.name
+    if files.config.kind == "masked":
+        if special.mask_id is None:
+            raise ModelError(f"{name}: its tokenizer has no mask token, which a masked model needs")
+        if special.mask_id == special.unknown_id:
+            raise ModelError(f"{name}: its tokenizer has no mask token of its own: it is the unknown token")
+    too_large = len(files.tokenizer.vocabulary) - files.config.vocab_size
+    if too_large > 0 and any(files.tokenizer.vocabulary[files.config.vocab_size :]):
+        raise ModelError(
+            f"{name}: its tokenizer has {len(files.tokenizer.vocabulary)} tokens, its config.json vocab_size "
+            f"says {files.config.vocab_size}; the two do not belong together"
+        )

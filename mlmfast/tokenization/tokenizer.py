@@ -1,0 +1,157 @@
+"""A Rust tokenizer with what scoring must know of it: special tokens, words, spans, columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from mlmfast.types import Int32Array, TokenizedTexts
+
+UNMATCHABLE = "\U0010fffd"
+"""A private-use character that no text tokenizes to: it hides special tokens from plain text."""
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids of a model's special tokens; None where it has none. `all_ids` does not hold the unknown token."""
+
+    mask_id: int | None
+    unknown_id: int | None
+    bos_id: int | None
+    eos_id: int | None
+    pad_id: int | None
+    all_ids: frozenset[int]
+
+
+SPACES = frozenset("\u0120\u2581\u010a")
+"""How byte-level BPE and SentencePiece write a leading space, and byte-level BPE a line break."""
+
+
+class Tokenizer:
+    """Encodes texts in bulk; special tokens typed in a text are plain text unless `parse_special`."""
+
+    def __init__(self, definition: str, special: SpecialTokens, *, protein: bool = False) -> None:
+        """definition: the JSON of a `tokenizers.Tokenizer`; protein: one letter is one token."""
+        self._definition = definition
+        self.special = special
+        self.protein = protein
+        with_specials = tokenizers.Tokenizer.from_str(definition)
+        size = with_specials.get_vocab_size(with_added_tokens=True)
+        tokens = with_specials.get_vocab(with_added_tokens=True)
+        vocabulary = [""] * max(size, max(tokens.values(), default=-1) + 1)
+        for token, index in tokens.items():
+            vocabulary[index] = token
+        self.vocabulary: list[str] = vocabulary
+
+    @cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        return _ready(_hide_special_tokens(self._definition, self.special.all_ids))
+
+    @cached_property
+    def _parsing(self) -> tokenizers.Tokenizer:
+        return _ready(self._definition)
+
+    def encode(
+        self, texts: Sequence[str], *, causal: bool = False, parse_special: bool = False
+    ) -> TokenizedTexts:
+        """Tokens of each text, special tokens included.
+
+        causal: the text is put between the tokenizer's begin- and end-of-sequence tokens, where it has
+        them. parse_special: `[MASK]` and the like typed in a text become special tokens.
+        """
+        backend = self._parsing if parse_special else self._plain
+        encodings = backend.encode_batch(list(texts))
+        lengths = np.array([len(e.ids) for e in encodings], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        num_tokens = int(offsets[-1])
+
+        def column(values: list[list[int]]) -> Int32Array:
+            return np.fromiter(chain.from_iterable(values), dtype=np.int32, count=num_tokens)
+
+        input_ids = column([e.ids for e in encodings])
+        template = column([e.special_tokens_mask for e in encodings]).astype(bool)
+        word_ids = column([[-1 if w is None else w for w in e.word_ids] for e in encodings])
+        if parse_special:
+            template |= np.isin(input_ids, sorted(self.special.all_ids))
+        word_ids[template] = -1
+        spans = np.fromiter(
+            chain.from_iterable(chain.from_iterable(e.offsets for e in encodings)),
+            dtype=np.int32,
+            count=2 * num_tokens,
+        ).reshape(-1, 2)
+        type_ids = column([e.type_ids for e in encodings])
+        tokenized = TokenizedTexts(input_ids, offsets, type_ids if type_ids.any() else None, word_ids, spans)
+        return self._between_bos_and_eos(tokenized) if causal else tokenized
+
+    def _between_bos_and_eos(self, texts: TokenizedTexts) -> TokenizedTexts:
+        """Adds the begin- and end-of-sequence tokens that the tokenizer's own template does not add."""
+        bos, eos = self.special.bos_id, self.special.eos_id
+        starts, ends, lengths = texts.offsets[:-1], texts.offsets[1:], texts.lengths
+        prefix = np.full(texts.num_texts, bos is not None)
+        suffix = np.full(texts.num_texts, eos is not None)
+        filled = np.flatnonzero(lengths > 0)
+        template = texts.word_ids == -1
+        prefix[filled] &= ~(template & (texts.input_ids == bos))[starts[filled]]
+        # A lone template token is the beginning, not also the end (where the two are one token).
+        at_end = (template & (texts.input_ids == eos))[ends[filled] - 1]
+        suffix[filled] &= ~(at_end & ((lengths[filled] > 1) | (bos != eos)))
+        offsets = np.concatenate([[0], np.cumsum(lengths + prefix + suffix)]).astype(np.int64)
+        moved = np.arange(len(texts.input_ids)) + np.repeat(offsets[:-1] + prefix - starts, lengths)
+        input_ids = np.zeros(offsets[-1], dtype=np.int32)
+        word_ids = np.full(offsets[-1], -1, dtype=np.int32)
+        char_spans = np.zeros((offsets[-1], 2), dtype=np.int32)
+        input_ids[moved], word_ids[moved], char_spans[moved] = (
+            texts.input_ids,
+            texts.word_ids,
+            texts.char_spans,
+        )
+        if bos is not None:
+            input_ids[offsets[:-1][prefix]] = bos
+        if eos is not None:
+            input_ids[offsets[1:][suffix] - 1] = eos
+        return TokenizedTexts(input_ids, offsets, None, word_ids, char_spans)
+
+    @cached_property
+    def word_starts(self) -> NDArray[np.uint8] | None:
+        """uint8[V], 1 for a token that begins with white space or ends the text, as causal word scores
+        need; None if this tokenizer's tokens do not carry their leading space."""
+        starts = np.fromiter((token[:1] in SPACES for token in self.vocabulary), dtype=np.uint8)
+        if starts.sum() == 0:
+            return None
+        if self.special.eos_id is not None:
+            starts[self.special.eos_id] = 1
+        return starts
+
+
+def _ready(definition: str) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer.from_str(definition)
+    backend.no_padding()
+    backend.no_truncation()
+    return backend
+
+
+def _hide_special_tokens(definition: str, special_ids: frozenset[int]) -> str:
+    """The same tokenizer, unable to produce a special token from text.
+
+    Special tokens leave the list that is matched before tokenization, and their entries in a vocabulary
+    that is matched as whole strings (Unigram, WordPiece, WordLevel) get an unmatchable name. Templates
+    name special tokens by id and keep working.
+    """
+    tree = json.loads(definition)
+    tree["added_tokens"] = [t for t in tree.get("added_tokens") or [] if t["id"] not in special_ids]
+    model = tree["model"]
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, list):
+        for index in special_ids:
+            if index < len(vocabulary):
+                vocabulary[index][0] = f"{UNMATCHABLE}{index}"
+    elif isinstance(vocabulary, dict):
+        model["vocab"] = {(f"{UNMATCHABLE}{i}" if i in special_ids else t): i for t, i in vocabulary.items()}
+    return json.dumps(tree, ensure_ascii=False)

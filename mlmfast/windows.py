@@ -1,0 +1,304 @@
+"""A window of texts: prepared into batches, then put together into results.
+
+Memory is bounded by the window; so are sharing and sorting by length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlmfast.engines import Outputs
+from mlmfast.errors import InputError, SettingsError, TextTooLongError
+from mlmfast.results import TextScore, TokenColumns
+from mlmfast.scheduling import Masking, mask_rows, pack, row_batch, share_rows, truncate, window
+from mlmfast.scheduling.segments import Segments, longest_window_word, multi_token_words
+from mlmfast.tokenization import Tokenizer, prepare_protein
+from mlmfast.types import BoolArray, Int64Array, MaskedRows, RowBatch, TargetOutputs, TokenizedTexts
+
+OVERLONG = ("error", "truncate", "window")
+
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+"""Letters of scripts written without spaces: Thai, Lao, Burmese, Khmer, Kana, Han."""
+LONGEST_LONE_WORD = 64
+"""Tokens of a text that is one word, beyond which word boundaries were plainly not found."""
+
+
+@dataclass(frozen=True)
+class ScoringPlan:
+    """What is asked of every text of a call. causal: the model is; max_length: what it takes, in tokens."""
+
+    masking: Masking
+    causal: bool
+    max_length: int
+    max_batch_tokens: int
+    outputs: Outputs = field(default_factory=Outputs)
+    score_eos: bool = False
+    overlong: str = "error"
+    parse_special: bool = False
+
+    def __post_init__(self) -> None:
+        if self.overlong not in OVERLONG:
+            raise SettingsError(f"unknown overlong {self.overlong!r}; expected one of {', '.join(OVERLONG)}")
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens a text may have. The last token of a causal text is only predicted, never read."""
+        return self.max_length + 1 if self.causal else self.max_length
+
+
+class Window:
+    """Some texts on their way through an engine: prepare (here), score each batch, read the results."""
+
+    def __init__(self, inputs: Sequence[object], plan: ScoringPlan, tokenizer: Tokenizer) -> None:
+        """inputs: texts, or an InputError in the place of a text that could not be read."""
+        self._inputs = inputs
+        self._plan = plan
+        self._tokenizer = tokenizer
+        self._errors: dict[int, InputError] = {}
+        self._entries: list[int | InputError] = []
+        distinct: dict[str, int] = {}
+        for item in inputs:
+            text = _valid_text(item)
+            self._entries.append(
+                text if isinstance(text, InputError) else distinct.setdefault(text, len(distinct))
+            )
+        self._strings = list(distinct)
+        self._flags: list[list[str]] = [[] for _ in distinct]
+        self._texts = self._tokenize()
+        self._scored = self._choose_targets()
+        self._mark_refused()
+        segments = self._fit(self._slots())
+        rows = mask_rows(segments.texts, segments.slots, plan.masking)
+        self._mask_id = -1 if plan.causal else _known(tokenizer.special.mask_id)
+        self._rows = share_rows(segments.texts, rows, self._mask_id)
+        self._segments = segments
+        self.batches = pack(segments.texts.lengths[self._rows.text_index], plan.max_batch_tokens)
+        self.num_rows = self._rows_asked_for(rows)
+        self.num_computed = self._rows.num_rows
+        self._columns: dict[str, NDArray[Any]] = {}
+
+    def batch(self, indices: Int64Array) -> tuple[RowBatch, Int64Array]:
+        """One of `batches` as an engine takes it, and where its results go."""
+        return row_batch(self._segments.texts, self._rows, indices, self._mask_id)
+
+    def scatter(self, found: TargetOutputs, slots: Int64Array) -> None:
+        """Put a batch's results where they belong."""
+        for name, values in vars(found).items():
+            if values is None:
+                continue
+            if name not in self._columns:
+                shape = (len(self._texts.input_ids), *values.shape[1:])
+                fill = np.nan if values.dtype.kind == "f" else -1
+                self._columns[name] = np.full(shape, fill, dtype=values.dtype)
+            self._columns[name][slots] = values
+
+    def text(self, index: int) -> str | None:
+        """Input `index`, if it is a text at all."""
+        found = _valid_text(self._inputs[index])
+        return found if isinstance(found, str) else None
+
+    def results(self) -> list[TextScore | InputError]:
+        """One per input, in order, once every batch has been scattered."""
+        by_text = [self._result(index) for index in range(len(self._strings))]
+        return [e if isinstance(e, InputError) else by_text[e] for e in self._entries]
+
+    def _tokenize(self) -> TokenizedTexts:
+        plan = self._plan
+        if not self._tokenizer.protein:
+            return self._tokenizer.encode(self._strings, causal=plan.causal, parse_special=plan.parse_special)
+        prepared = [prepare_protein(s) for s in self._strings]
+        texts = self._tokenizer.encode(
+            [p.sequence for p in prepared], causal=plan.causal, parse_special=plan.parse_special
+        )
+        for index, protein in enumerate(prepared):
+            if protein.num_changed:
+                self._flags[index].append(f"changed:{protein.num_changed}")
+            tokens = slice(texts.offsets[index], texts.offsets[index + 1])
+            spans = texts.char_spans[tokens]
+            ordinary = texts.word_ids[tokens] != -1
+            kept = np.array(protein.kept, dtype=np.int32)
+            spans[ordinary] = np.stack([kept[spans[ordinary, 0]], kept[spans[ordinary, 1] - 1] + 1], axis=1)
+        return texts
+
+    def _choose_targets(self) -> BoolArray:
+        """bool[N]: the tokens whose log-probabilities make up the score."""
+        texts, plan = self._texts, self._plan
+        scored: BoolArray = texts.word_ids != -1
+        if plan.causal:
+            # Without a begin-of-sequence token nothing stands before the first token to predict it from.
+            scored[texts.offsets[:-1][texts.lengths > 0]] = False
+        if plan.score_eos:
+            final = self._final_special_tokens()
+            scored[final] = True
+        return scored
+
+    def _final_special_tokens(self) -> NDArray[np.int64]:
+        """Token indices of the special token that ends each text that has content."""
+        texts = self._texts
+        has_content = np.zeros(texts.num_texts, dtype=bool)
+        has_content[self._text_of_token()[texts.word_ids != -1]] = True
+        final: NDArray[np.int64] = texts.offsets[1:][has_content] - 1
+        special: NDArray[np.int64] = final[texts.word_ids[final] == -1]
+        return special
+
+    def _text_of_token(self) -> NDArray[np.int64]:
+        return np.repeat(np.arange(self._texts.num_texts), self._texts.lengths)
+
+    def _mark_refused(self) -> None:
+        """Errors of texts that cannot be scored as asked; their tokens are no targets."""
+        texts, plan = self._texts, self._plan
+        too_long = np.flatnonzero(texts.lengths > plan.max_tokens)
+        if plan.overlong == "error":
+            for index in too_long:
+                self._errors[int(index)] = TextTooLongError(
+                    f"{texts.lengths[index]} tokens, but the model takes {plan.max_tokens} (special tokens "
+                    "included); use overlong='window' or 'truncate' (--overlong)"
+                )
+        else:
+            for index in too_long:
+                self._flags[index].append("truncated" if plan.overlong == "truncate" else "windowed")
+        if plan.masking.keeps_words_whole:
+            for text, start, end in zip(*multi_token_words(texts), strict=True):
+                problem = self._word_problem(int(text), int(start), int(end))
+                if problem is not None:
+                    self._errors.setdefault(int(text), problem)
+        for refused in self._errors:
+            self._scored[texts.offsets[refused] : texts.offsets[refused + 1]] = False
+
+    def _word_problem(self, index: int, start: int, end: int) -> InputError | None:
+        """Why a word of several tokens cannot be kept whole, if so."""
+        texts, plan = self._texts, self._plan
+        num_tokens = end - start
+        word = self._strings[index][texts.char_spans[start, 0] : texts.char_spans[end - 1, 1]]
+        content = texts.word_ids[texts.offsets[index] : texts.offsets[index + 1]] != -1
+        if len(UNSPACED.findall(word)) > 1:
+            why = "its script is written without spaces and the tokenizer takes it for one word"
+        elif content.sum() == num_tokens > LONGEST_LONE_WORD:
+            why = "it is the whole text"
+        elif (
+            plan.overlong == "window"
+            and len(content) > plan.max_tokens
+            and num_tokens > longest_window_word(int(plan.max_tokens - (~content).sum()))
+        ):
+            why = "no window holds it whole"
+        else:
+            return None
+        shown = word if len(word) <= 20 else f"{word[:20]}..."
+        return InputError(
+            f"masking {plan.masking.name!r} needs words, but {shown!r} is {num_tokens} tokens long: {why}; "
+            "use masking 'original'"
+        )
+
+    def _slots(self) -> Int64Array:
+        """int64[N]: where a token's results go, which is its own place; -1 for one not computed."""
+        computed = self._scored.copy()
+        if self._plan.outputs.word_start:
+            # The end of a text is where the last word's end is predicted, scored or not.
+            final = self._final_special_tokens()
+            failed = np.isin(self._text_of_token()[final], list(self._errors))
+            computed[final[~failed]] = True
+        return np.where(computed, np.arange(len(computed)), -1)
+
+    def _fit(self, slots: Int64Array) -> Segments:
+        texts, plan = self._texts, self._plan
+        if (texts.lengths <= plan.max_tokens).all() or plan.overlong == "error":
+            return Segments(texts, slots)
+        if plan.overlong == "truncate":
+            segments = truncate(texts, slots, plan.max_tokens)
+            kept = np.zeros(len(slots), dtype=bool)
+            kept[segments.slots[segments.slots >= 0]] = True
+            self._scored &= kept
+            return segments
+        return window(
+            texts, slots, plan.max_tokens, causal=plan.causal, whole_words=plan.masking.keeps_words_whole
+        )
+
+    def _rows_asked_for(self, rows: MaskedRows) -> int:
+        """Rows of all inputs, had none been shared."""
+        first_slot = rows.target_slots[rows.target_offsets[:-1]]
+        rows_of_text = np.bincount(self._text_of_token()[first_slot], minlength=len(self._strings))
+        copies = Counter(e for e in self._entries if isinstance(e, int))
+        return sum(int(rows_of_text[text]) * count for text, count in copies.items())
+
+    def _result(self, index: int) -> TextScore | InputError:
+        if index in self._errors:
+            return self._errors[index]
+        text, masking = self._strings[index], self._plan.masking.name
+        start, end = int(self._texts.offsets[index]), int(self._texts.offsets[index + 1])
+        tokens = start + np.flatnonzero(self._scored[start:end])
+        flags = tuple(self._flags[index])
+        if len(tokens) == 0:
+            return TextScore(text, masking, score=None, flags=("empty", *flags))
+        columns = self._token_columns(text, tokens)
+        if not np.isfinite(columns.log_probs).all():
+            return InputError(
+                f"the model gave {columns.log_probs[~np.isfinite(columns.log_probs)][0]} for a token of this "
+                "text; its weights or this precision cannot score it"
+            )
+        return TextScore(
+            text,
+            masking,
+            score=float(columns.log_probs.sum(dtype=np.float64)),
+            num_tokens=len(tokens),
+            num_unknown=int((columns.ids == self._tokenizer.special.unknown_id).sum()),
+            flags=flags,
+            columns=columns,
+        )
+
+    def _token_columns(self, text: str, tokens: NDArray[np.int64]) -> TokenColumns:
+        def column(name: str) -> Any:
+            return self._columns[name][tokens] if name in self._columns else None
+
+        ids = self._texts.input_ids[tokens]
+        spans = self._texts.char_spans[tokens]
+        spans[self._texts.word_ids[tokens] == -1] = len(text)
+        return TokenColumns(
+            ids=ids,
+            log_probs=column("log_prob"),
+            char_spans=spans,
+            vocabulary=self._tokenizer.vocabulary,
+            ranks=column("rank"),
+            entropies=column("entropy"),
+            top_ids=column("top_ids"),
+            top_log_probs=column("top_log_probs"),
+            word_starts=self._word_starts(ids, tokens),
+        )
+
+    def _word_starts(self, ids: NDArray[np.int32], tokens: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        starts = self._tokenizer.word_starts if self._plan.outputs.word_start else None
+        if starts is None:
+            return None
+        log_probs = np.append(self._columns["word_start_log_prob"], np.float32(np.nan))
+        before = np.where(starts[ids] == 1, log_probs[tokens], 0)
+        pairs: NDArray[np.float32] = np.nan_to_num(np.stack([before, log_probs[tokens + 1]], axis=1), nan=0.0)
+        return pairs
+
+
+def _valid_text(item: object) -> str | InputError:
+    if isinstance(item, InputError):
+        return item
+    if not isinstance(item, str):
+        return InputError(f"expected a string, found {type(item).__name__} {item!r:.40}")
+    try:
+        item.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return InputError(
+            f"not valid Unicode: half a surrogate pair, {item[error.start]!r}, at character {error.start + 1}"
+        )
+    return item
+
+
+def _known(mask_id: int | None) -> int:
+    if mask_id is None:
+        raise SettingsError("the tokenizer has no mask token")
+    return mask_id

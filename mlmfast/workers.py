@@ -1,0 +1,75 @@
+"""Windows through an engine: one worker per core, each taking whole batches, results in input order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from mlmfast.engines import Engine, Outputs
+from mlmfast.types import Int64Array, TargetOutputs
+from mlmfast.windows import Window
+
+WINDOWS_AHEAD = 2
+"""Windows under way at once: the next is prepared while one is computed."""
+
+
+def available_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers:
+    """Threads that call one engine. Their number does not change any result."""
+
+    def __init__(self, engine: Engine, num_workers: int | None) -> None:
+        self.num_workers = num_workers or engine.max_workers or available_cores()
+        self._engine = engine
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, windows: Iterable[Window], outputs: Outputs) -> Iterator[Window]:
+        """The windows in order, each once all its batches are computed."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(
+                self.num_workers, "mlmfast", initializer=self._engine.prepare_thread
+            )
+        under_way: deque[tuple[Window, list[Future[tuple[TargetOutputs, Int64Array]]]]] = deque()
+        source = iter(windows)
+        failure: Exception | None = None
+        more = True
+        try:
+            while more or under_way:
+                while more and len(under_way) < WINDOWS_AHEAD:
+                    try:
+                        window = next(source)
+                    except StopIteration:
+                        more = False
+                    except Exception as error:  # raised below, once the windows before it are out
+                        more, failure = False, error
+                    else:
+                        batches = [self._pool.submit(self._score, window, b, outputs) for b in window.batches]
+                        under_way.append((window, batches))
+                if under_way:
+                    window, batches = under_way.popleft()
+                    for batch in batches:
+                        window.scatter(*batch.result())
+                    yield window
+            if failure is not None:
+                raise failure
+        finally:
+            for _, batches in under_way:
+                for batch in batches:
+                    batch.cancel()
+
+    def close(self) -> None:
+        """Ends the threads; a later run starts new ones."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _score(
+        self, window: Window, indices: Int64Array, outputs: Outputs
+    ) -> tuple[TargetOutputs, Int64Array]:
+        batch, slots = window.batch(indices)
+        return self._engine.score(batch, outputs), slots
