@@ -11,7 +11,7 @@ from mlmfast.engines import Engine, Outputs, open_engine
 from mlmfast.engines.base import ModelFiles
 from mlmfast.errors import InputError, ModelError, SettingsError
 from mlmfast.metrics import CorpusTotals, corpus_totals
-from mlmfast.models import Checkpoint, read_config, resolve
+from mlmfast.models import Checkpoint, read_config, resolve, with_head_of
 from mlmfast.results import TextScore
 from mlmfast.scheduling import Masking
 from mlmfast.tokenization import load_tokenizer
@@ -62,12 +62,9 @@ def load(
             raise SettingsError(f"{name} is {value}; expected a whole number from 1")
     source = resolve(model, revision=revision, allow_pickle=allow_pickle)
     config = read_config(source.folder)
-    files = ModelFiles(
-        source,
-        config,
-        Checkpoint.of(source.folder, allow_pickle=allow_pickle),
-        load_tokenizer(source.folder, config.model_type),
-    )
+    checkpoint = Checkpoint.of(source.folder, allow_pickle=allow_pickle)
+    config = with_head_of(config, checkpoint.tensors)
+    files = ModelFiles(source, config, checkpoint, load_tokenizer(source.folder, config.model_type))
     _check_mask_token(files)
     runtime = open_engine(files, engine=engine, precision=precision, device=device)
     return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens)

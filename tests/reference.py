@@ -84,7 +84,7 @@ def reference_log_probs(
 ) -> list[float]:
     """log p of each token of one text in nats, NaN where it is not scored.
 
-    masking: `original` (Salazar et al. 2020, section 2), `word_l2r` (Kauf & Ivanova 2023, section 2.3),
+    masking: `original` (Salazar et al. 2020, section 2), `word_l2r` (Kauf & Ivanova 2023),
     `whole_word`, `stride:K`, `none`, or `causal`. Tokens without a word are not scored, but for the last
     one under score_eos; nor is the first token under `causal`.
     """

@@ -20,10 +20,11 @@ inline typename Ops::Vec exp(typename Ops::Vec x) {
   Vec r = Ops::fma(n, Ops::set1(-0.693359375f), clamped);
   r = Ops::fma(n, Ops::set1(2.12194440e-4f), r);
   Vec p = Ops::set1(1.9875691500e-4f);
-  for (float coefficient :
-       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
-    p = Ops::fma(p, r, Ops::set1(coefficient));
-  }
+  p = Ops::fma(p, r, Ops::set1(1.3981999507e-3f));
+  p = Ops::fma(p, r, Ops::set1(8.3334519073e-3f));
+  p = Ops::fma(p, r, Ops::set1(4.1665795894e-2f));
+  p = Ops::fma(p, r, Ops::set1(1.6666665459e-1f));
+  p = Ops::fma(p, r, Ops::set1(5.0000001201e-1f));
   p = Ops::add(Ops::fma(p, Ops::mul(r, r), r), Ops::set1(1.0f));
   Vec y = Ops::times_power_of_two(p, n);
   y = Ops::if_less(x, lowest, Ops::set1(0.0f), y);

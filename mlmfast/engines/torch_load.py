@@ -42,8 +42,12 @@ def load_model(files: ModelFiles) -> Any:
     auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
     try:
         with _quiet(transformers):
+            settings = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+            if "legacy" in config.values:
+                settings.legacy = config.values["legacy"]
             model, report = auto.from_pretrained(
                 str(folder),
+                config=settings,
                 output_loading_info=True,
                 local_files_only=True,
                 use_safetensors=not files.checkpoint.is_pickle,

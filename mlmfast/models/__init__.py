@@ -1,7 +1,7 @@
 """Models as files: where they are, what their configuration says, whether their head is really there."""
 
 from mlmfast.models.checkpoint import Checkpoint
-from mlmfast.models.config import ModelConfig, read_config
+from mlmfast.models.config import ModelConfig, read_config, with_head_of
 from mlmfast.models.heads import GELU, HeadLayout, check_head, head_layout
 from mlmfast.models.source import EMBEDDED_MODEL, ModelSource, resolve
 
@@ -16,4 +16,5 @@ __all__ = [
     "head_layout",
     "read_config",
     "resolve",
+    "with_head_of",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,16 @@ def read_config(folder: Path) -> ModelConfig:
         vocab_size=values["vocab_size"],
         values=values,
     )
+
+
+def with_head_of(config: ModelConfig, tensor_names: Collection[str]) -> ModelConfig:
+    """The configuration made to name the head its checkpoint holds.
+
+    DeBERTa-v2 has two, told apart by `legacy`, which published configurations leave out.
+    """
+    if config.model_type == "deberta-v2" and any(n.startswith("lm_predictions.") for n in tensor_names):
+        return replace(config, values={**config.values, "legacy": False})
+    return config
 
 
 def _kind(values: Mapping[str, Any], architecture: str) -> str:

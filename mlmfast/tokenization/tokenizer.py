@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mlmfast.types import Int32Array, TokenizedTexts
 
 UNMATCHABLE = "\U0010fffd"
-"""A private-use character that no text tokenizes to: it hides special tokens from plain text."""
+"""A private-use character; it begins the names that hide special tokens from plain text."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        return _ready(_hide_special_tokens(self._definition, self.special.all_ids))
+        return _ready(_hide_special_tokens(self._definition, self.special))
 
     @cached_property
     def _parsing(self) -> tokenizers.Tokenizer:
@@ -137,21 +137,34 @@ def _ready(definition: str) -> tokenizers.Tokenizer:
     return backend
 
 
-def _hide_special_tokens(definition: str, special_ids: frozenset[int]) -> str:
-    """The same tokenizer, unable to produce a special token from text.
+def _hide_special_tokens(definition: str, special: SpecialTokens) -> str:
+    """The same tokenizer, unable to produce a special token from its name in a text.
 
-    Special tokens leave the list that is matched before tokenization, and their entries in a vocabulary
-    that is matched as whole strings (Unigram, WordPiece, WordLevel) get an unmatchable name. Templates
-    name special tokens by id and keep working.
+    Special tokens, the unknown one too, keep their ids and get names that no text tokenizes to: in the
+    list matched before tokenization, which `encode_special_tokens` further closes to them, and in a
+    vocabulary matched as whole strings (Unigram, WordPiece, WordLevel). Templates name them by id.
     """
     tree = json.loads(definition)
-    tree["added_tokens"] = [t for t in tree.get("added_tokens") or [] if t["id"] not in special_ids]
-    model = tree["model"]
+    added, model = tree.get("added_tokens") or [], tree["model"]
+    hidden = special.all_ids | {t["id"] for t in added if t.get("special")}
+    if special.unknown_id is not None:
+        hidden |= {special.unknown_id}
+    for token in added:
+        # Renamed and not removed: those after it would otherwise move up to its id.
+        if token["id"] in hidden:
+            token.update(content=_hidden_name(token["id"]), special=True)
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, list):
-        for index in special_ids:
+        for index in hidden:
             if index < len(vocabulary):
-                vocabulary[index][0] = f"{UNMATCHABLE}{index}"
+                vocabulary[index][0] = _hidden_name(index)
     elif isinstance(vocabulary, dict):
-        model["vocab"] = {(f"{UNMATCHABLE}{i}" if i in special_ids else t): i for t, i in vocabulary.items()}
+        if vocabulary.get(model.get("unk_token")) in hidden:
+            model["unk_token"] = _hidden_name(vocabulary[model["unk_token"]])
+        model["vocab"] = {(_hidden_name(i) if i in hidden else t): i for t, i in vocabulary.items()}
     return json.dumps(tree, ensure_ascii=False)
+
+
+def _hidden_name(index: int) -> str:
+    # Vocabularies are searched for pieces of words, which hold no space.
+    return f"{UNMATCHABLE} {index}"
