@@ -18,7 +18,7 @@ from mlmfast.engines import Outputs
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
 from mlmfast.results import TextScore, TokenColumns
 from mlmfast.scheduling import Masking, mask_rows, pack, row_batch, share_rows, truncate, window
-from mlmfast.scheduling.segments import Segments, longest_window_word, multi_token_words
+from mlmfast.scheduling.segments import Segments, longest_window_word, multi_token_words, room
 from mlmfast.tokenization import Tokenizer, prepare_protein
 from mlmfast.types import BoolArray, Int64Array, MaskedRows, RowBatch, TargetOutputs, TokenizedTexts
 
@@ -167,6 +167,13 @@ class Window:
         else:
             for index in too_long:
                 self._flags[index].append("truncated" if plan.overlong == "truncate" else "windowed")
+                if room(texts, int(index), plan.max_tokens) < 1:
+                    self._errors[int(index)] = TextTooLongError(
+                        f"{texts.lengths[index]} tokens, and its special tokens leave no room for others in "
+                        f"the {plan.max_tokens} that the model takes; use parse_special=False"
+                        if plan.parse_special
+                        else f"the model takes {plan.max_tokens} tokens, too few for any text"
+                    )
         if plan.masking.keeps_words_whole:
             for text, start, end in zip(*multi_token_words(texts), strict=True):
                 problem = self._word_problem(int(text), int(start), int(end))
@@ -188,7 +195,7 @@ class Window:
         elif (
             plan.overlong == "window"
             and len(content) > plan.max_tokens
-            and num_tokens > longest_window_word(int(plan.max_tokens - (~content).sum()))
+            and num_tokens > longest_window_word(room(texts, index, plan.max_tokens))
         ):
             why = "no window holds it whole"
         else:
@@ -250,10 +257,15 @@ class Window:
             masking,
             score=float(columns.log_probs.sum(dtype=np.float64)),
             num_tokens=len(tokens),
-            num_unknown=int((columns.ids == self._tokenizer.special.unknown_id).sum()),
+            num_unknown=self._num_unknown(tokens),
             flags=flags,
             columns=columns,
         )
+
+    def _num_unknown(self, tokens: NDArray[np.int64]) -> int:
+        # The unknown token may also be the one that ends a text.
+        unknown = self._texts.input_ids[tokens] == self._tokenizer.special.unknown_id
+        return int(np.sum(unknown & (self._texts.word_ids[tokens] != -1)))
 
     def _token_columns(self, text: str, tokens: NDArray[np.int64]) -> TokenColumns:
         def column(name: str) -> Any:

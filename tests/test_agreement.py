@@ -12,7 +12,8 @@ from reference import reference_log_probs, reference_tokenize
 import mlmfast
 from mlmfast.errors import TextTooLongError
 
-TOLERANCE = {"float32": 1e-4}
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
+BFLOAT16_MEAN = 0.01
 MASKED = (
     "bert",
     "roberta",
@@ -138,6 +139,32 @@ def test_position_limit_and_one_over(name: str) -> None:
         TextTooLongError, match=rf"texts\[1\]: {limit + 1} tokens, but the model takes {limit}"
     ):
         scorer.score([text, over], masking)
+
+
+@pytest.mark.parametrize("name", [*MASKED[:13], *CAUSAL])
+def test_bfloat16_runs_every_architecture(name: str) -> None:
+    """Random weights are far more sensitive than trained ones, so only the order of the error is held."""
+    masking = "causal" if name in CAUSAL else "original"
+    texts = texts_for(name)
+    exact = tiny_scorer(name).score(texts, masking)
+    rounded = tiny_scorer(name, "bfloat16").score(texts, masking)
+    errors = [
+        abs(a.log_prob - b.log_prob)
+        for first, second in zip(exact, rounded, strict=True)
+        for a, b in zip(first.tokens, second.tokens, strict=True)
+    ]
+    assert 0 < float(np.mean(errors)) < 0.5
+
+
+def test_bfloat16_error_on_real_text() -> None:
+    texts = read_lines("inaugural.txt")[:12]
+    found = []
+    for precision in ("float32", "bfloat16"):
+        with mlmfast.load(precision=precision, workers=1) as scorer:
+            found.append(np.concatenate([[t.log_prob for t in r.tokens] for r in scorer.score(texts)]))
+    errors = np.abs(found[0] - found[1])
+    assert 0 < errors.max() < TOLERANCE["bfloat16"]
+    assert errors.mean() < BFLOAT16_MEAN
 
 
 def test_modernbert_texts_exceed_its_local_window() -> None:

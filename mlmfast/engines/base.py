@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mlmfast.errors import SettingsError
+from mlmfast.extras import require
 from mlmfast.models import Checkpoint, ModelConfig, ModelSource
 from mlmfast.tokenization import Tokenizer
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
@@ -66,6 +67,8 @@ def open_engine(
         raise SettingsError(f"unknown engine {engine!r}; expected one of {', '.join(ENGINES)}")
     if precision is not None and precision not in PRECISIONS:
         raise SettingsError(f"unknown precision {precision!r}; expected one of {', '.join(PRECISIONS)}")
+    for package in ("torch", "transformers"):
+        require(package, extra="torch", purpose="the torch engine")
     from mlmfast.engines.torch_engine import TorchEngine
 
     if engine == "auto":

@@ -18,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.torch_heads import KernelHead, LogitsHead, TargetHead, layout_transform
 from mlmfast.engines.torch_load import choose_device, load_model
+from mlmfast.engines.torch_precision import use_bfloat16_products
 from mlmfast.errors import ModelError
 from mlmfast.models import head_layout
 from mlmfast.scheduling.batches import distinct_targets, expand, pad
@@ -50,9 +51,10 @@ class TorchEngine:
         expected = _own_log_probs(model, probe)
         self._head = self._split_head(model, files, word_start)
         self._check_head(type(model).__name__, probe, expected)
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self._encoder.to(device=self._device, dtype=dtype)
-        model.to(device=self._device, dtype=dtype)
+        if precision == "bfloat16":
+            use_bfloat16_products(self._encoder)
+        self._encoder.to(self._device)
+        model.to(self._device)
 
     def prepare_thread(self) -> None:
         """See engines.base.Engine. One thread a worker: barriers between threads cost more than they save."""

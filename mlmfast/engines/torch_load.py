@@ -7,18 +7,19 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+import transformers
+
 from mlmfast.engines.base import ModelFiles
 from mlmfast.errors import ModelError, SettingsError
-from mlmfast.extras import require
 from mlmfast.models import check_head
 
 UNUSED = ("pooler.", "position_ids", "seq_relationship")
 """Parts of a checkpoint or model that no language-model score depends on."""
 
 
-def choose_device(device: str | None) -> Any:
-    """A torch.device: the one named, else the first GPU, else the CPU. Raises SettingsError."""
-    torch = require("torch", extra="torch", purpose="the torch engine")
+def choose_device(device: str | None) -> torch.device:
+    """The device named, else the first GPU, else the CPU. Raises SettingsError."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -34,14 +35,12 @@ def choose_device(device: str | None) -> Any:
 
 def load_model(files: ModelFiles) -> Any:
     """The model with its head, float32, in evaluation mode. Raises ModelError."""
-    require("torch", extra="torch", purpose="the torch engine")
-    transformers = require("transformers", extra="torch", purpose="the torch engine")
     config, folder = files.config, files.source.folder
     check_head(config, files.checkpoint)
     causal = config.kind == "causal"
-    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
+    auto: Any = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
     try:
-        with _quiet(transformers):
+        with _quiet():
             settings = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
             if "legacy" in config.values:
                 settings.legacy = config.values["legacy"]
@@ -75,9 +74,9 @@ def _some(names: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Loading reports go to our own errors, not to the terminal."""
-    logging_module = transformers.utils.logging
+    logging_module: Any = transformers.utils.logging
     level, bars = logging_module.get_verbosity(), logging_module.is_progress_bar_enabled()
     logging_module.set_verbosity(logging.CRITICAL)
     logging_module.disable_progress_bar()

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 # json leaves these raw under ensure_ascii=False: line ends to some readers, or not encodable at all.
-UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+UNSAFE = re.compile("[\x80-\x9f\u2028\u2029\ud800-\udfff]")
 
 ON_ONE_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 INDENTED = json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=2)
@@ -21,6 +21,8 @@ def to_json(value: Any, *, indented: bool = False) -> str:
         text = encoder.encode(value)
     except ValueError:
         text = encoder.encode(finite(value))
+    if text.isascii():
+        return text
     return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from mlmfast.scheduling.csr import offsets_of, ranges
 from mlmfast.types import Int64Array, MaskedRows, TokenizedTexts
 
 NAMES = ("original", "word_l2r", "whole_word", "stride:K", "none", "causal")
+STRIDE = re.compile(r"stride:([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,15 @@ class Masking:
 
     @classmethod
     def parse(cls, name: str) -> Masking:
-        """Raises SettingsError for an unknown name or a stride below 1."""
+        """Raises SettingsError for an unknown name or a stride that is not 1 to 999999999."""
         if name in NAMES and name != "stride:K":
             return cls(name)
-        kind, _, stride = name.partition(":")
-        if kind == "stride" and stride.isascii() and stride.isdecimal() and int(stride) > 0:
-            return cls(kind, int(stride))
+        stride = STRIDE.fullmatch(name)
+        if stride is not None:
+            return cls("stride", int(stride[1]))
         raise SettingsError(
-            f"unknown masking {name!r}; expected one of {', '.join(NAMES)} (K a whole number from 1)"
+            f"unknown masking {name!r:.60}; expected one of {', '.join(NAMES)} "
+            "(K a whole number from 1 to 999999999)"
         )
 
     @property

@@ -25,9 +25,12 @@ class Segments:
 
 
 def truncate(texts: TokenizedTexts, slots: Int64Array, max_length: int) -> Segments:
-    """The first tokens of each text, as many as fit between its leading and trailing special tokens."""
+    """The first tokens of each text, as many as fit between its leading and trailing special tokens.
+
+    There must be room for one in every text with targets; see `room`.
+    """
     pieces = [
-        np.concatenate([prefix, content[: max_length - len(prefix) - len(suffix)], suffix])
+        np.concatenate([prefix, content[: max(max_length - len(prefix) - len(suffix), 0)], suffix])
         for prefix, content, suffix in (_frame(texts, index) for index in range(texts.num_texts))
     ]
     return _gather(texts, slots, pieces)
@@ -45,14 +48,16 @@ def window(
 
     Each target is scored in the window where it is most central; under causal, where between half a
     window and a whole one stands before it. whole_words: a word is scored in one window that holds all
-    of it, which there is for words of at most `longest_window_word` tokens.
+    of it, which there is for words of at most `longest_window_word` tokens. Texts without targets stay
+    whole; in the others there must be room for one token; see `room`.
     """
     pieces: list[NDArray[np.int64]] = []
     masks: list[NDArray[np.bool_]] = []
     for index in range(texts.num_texts):
         prefix, content, suffix = _frame(texts, index)
-        if len(prefix) + len(content) + len(suffix) <= max_length:
-            pieces.append(np.concatenate([prefix, content, suffix]))
+        whole = np.concatenate([prefix, content, suffix])
+        if len(whole) <= max_length or (slots[whole] < 0).all():
+            pieces.append(whole)
             masks.append(np.ones(len(pieces[-1]), dtype=bool))
             continue
         capacity = max_length - len(prefix) - len(suffix)
@@ -67,6 +72,12 @@ def window(
     segments = _gather(texts, slots, pieces)
     segments.slots[~np.concatenate([*masks, np.zeros(0, dtype=bool)])] = -1
     return segments
+
+
+def room(texts: TokenizedTexts, index: int, max_length: int) -> int:
+    """Tokens of one text that fit between its leading and trailing special tokens; below 1 if none does."""
+    prefix, _, suffix = _frame(texts, index)
+    return max_length - len(prefix) - len(suffix)
 
 
 def _frame(
@@ -102,7 +113,7 @@ def _word_owners(word_ids: NDArray[np.int32], starts: Int64Array, capacity: int)
 
 def longest_window_word(capacity: int) -> int:
     """Tokens of the longest word that some window of `capacity` content tokens always holds whole."""
-    return capacity - max(capacity // 2, 1)
+    return capacity - max(capacity // 2, 1) + 1
 
 
 def _gather(texts: TokenizedTexts, slots: Int64Array, pieces: list[NDArray[np.int64]]) -> Segments:

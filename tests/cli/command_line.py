@@ -45,7 +45,7 @@ class CommandLine:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("fork_server.py")],
+            [sys.executable, Path(__file__).with_name("fork_server.py"), BERT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
