@@ -190,7 +190,7 @@ class Head::Pass {
         workspace_.num_greater[t] += kernels_.count_greater(logits, columns, workspace_.target_logits[t]);
       }
     }
-    row.top.consider(kernels_, logits, std::min(columns, head_.vocab_size_ - first), first);
+    row.top.consider(kernels_, logits, columns, first);
   }
 
   void finish(const Row& row) {

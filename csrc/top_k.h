@@ -13,7 +13,8 @@ class TopK {
   // logits and ids: room for k entries.
   TopK(float* logits, int32_t* ids, int64_t k) : logits_(logits), ids_(ids), k_(k) {}
 
-  // Takes the logits of the classes first_id .. first_id + size.
+  // Takes the logits of the classes first_id .. first_id + size. Padding, -inf and last, never enters:
+  // k real classes stand before it.
   void consider(const HeadKernels& kernels, const float* logits, int64_t size, int64_t first_id) {
     if (k_ == 0) return;
     int64_t i = 0;

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -299,13 +300,19 @@ def test_outputs_asked_for_do_not_change_each_other(isa):
 
 
 def test_threads_share_a_head():
-    case = make_case(12, 120, 64, 3000)
+    case = make_case(12, 100, 64, 6000)
     head = Head(case.weight, case.bias, subset=case.subset)
-    parts = [case.rows(np.arange(start, 120, 7)[: 3 + start]) for start in range(7)] * 6
-    want = [part.score(head) for part in parts]
-    with ThreadPoolExecutor(4) as pool:
-        for got, expected in zip(pool.map(lambda part: part.score(head), parts), want, strict=True):
-            assert_same_bits(got, expected)
+    parts = [case.rows(np.arange(start, 100, 4)[: 25 - 3 * start]) for start in range(4)]
+    barrier = threading.Barrier(len(parts))
+
+    def score_again_and_again(part):
+        barrier.wait()
+        return [part.score(head) for _ in range(20)]
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for part, results in zip(parts, pool.map(score_again_and_again, parts), strict=True):
+            for got in results:
+                assert_same_bits(got, part.score(head))
 
 
 GOOD = make_case(13, 3, 4, 10)

@@ -48,7 +48,9 @@ class Report:
 
     def sentence(self) -> str:
         s = self.summary()
-        pppl = "no PPPL" if s["pppl"] is None else f"PPPL {s['pppl']:.2f} (per word {s['word_pppl']:.2f})"
+        pppl = "no PPPL" if s["pppl"] is None else f"PPPL {s['pppl']:.2f}"
+        if s["word_pppl"] is not None:
+            pppl += f" (per word {s['word_pppl']:.2f})"
         return (
             f"{s['texts']:,} texts ({s['empty']:,} empty, {s['skipped']:,} skipped with an error), "
             f"{s['tokens']:,} tokens ({s['unknown_tokens']:,} unknown), {s['rows_computed']:,} rows computed "

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+import mlmfast
 from mlmfast.cli.progress import progress_bar
+from mlmfast.errors import SettingsError
 from mlmfast.types import JsonRecord
 
 SKIPPED_RECORDS = 3
@@ -70,6 +73,7 @@ def score(
 
     signal.signal(signal.SIGTERM, _terminate)
     records = read_records(source, input_format=input_format, field=field)
+    _require_different_files(source, output)
     options: JsonRecord = {
         "masking": masking,
         "score_eos": score_eos,
@@ -89,10 +93,13 @@ def score(
         revision=revision,
         allow_pickle=allow_pickle,
     ) as scorer:
+        # Wrong options are refused before an output from an earlier run is touched.
+        scorer.score_iter((), on_error=on_error, **options)
         made_by = scorer.describe()
         settings = {
-            "environment": {"versions": made_by.pop("versions"), "workers": workers},
+            "environment": {"workers": workers},
             **made_by,
+            "versions": {"mlmfast": mlmfast.__version__, **made_by["versions"]},
             **options,
             "per": per,
             "format": output_format,
@@ -108,9 +115,6 @@ def score(
             open_output(output, settings=settings, resume=resume, header=header) as out,
             progress_bar(source, input_format, quiet=quiet) as bar,
         ):
-            if out.already_complete:
-                _say(f"{output} is complete already", quiet)
-                return
             try:
                 run(scorer, records, out, bar, report, on_error=on_error, options=options)
             except KeyboardInterrupt:
@@ -119,9 +123,15 @@ def score(
                 )
                 raise typer.Exit(INTERRUPTED) from None
             out.finish(report.summary())
-    _say(report.sentence(), quiet)
+    _say(f"{output} is complete already" if out.already_complete else report.sentence(), quiet)
     if report.totals.num_errors:
         raise typer.Exit(SKIPPED_RECORDS)
+
+
+def _require_different_files(source: str, output: str) -> None:
+    """Raises SettingsError if the output would replace the input before it is read."""
+    if "-" not in (source, output) and Path(output).exists() and Path(output).samefile(source):
+        raise SettingsError(f"{output} is the input, too; choose another output")
 
 
 def _terminate(signal_number: int, frame: object) -> None:

@@ -34,9 +34,9 @@ def load_tokenizer(folder: Path, model_type: str) -> Tokenizer:
     names = _special_token_names(folder)
     path = folder / "tokenizer.json"
     if path.is_file():
-        definition = path.read_text(encoding="utf-8")
+        definition = _read_text(path)
     elif model_type == "esm" and (folder / "vocab.txt").is_file():
-        definition = _esm_definition((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))
+        definition = _esm_definition(_read_text(folder / "vocab.txt").split("\n"))
         names = {**ESM_ROLES, **names}
     else:
         definition, converted = _converted_definition(folder)
@@ -61,6 +61,13 @@ def _special_token_names(folder: Path) -> dict[str, str]:
                 if isinstance(content, str):
                     names[role] = content
     return names
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path}: not a readable tokenizer file, not valid UTF-8 ({error})") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

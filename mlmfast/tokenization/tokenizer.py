@@ -30,8 +30,8 @@ class SpecialTokens:
     all_ids: frozenset[int]
 
 
-SPACES = frozenset("\u0120\u2581\u010a")
-"""How byte-level BPE and SentencePiece write a leading space, and byte-level BPE a line break."""
+SPACES = frozenset("\u0120\u2581\u0109\u010a\u010b\u010c\u010d")
+"""How byte-level BPE and SentencePiece write a leading space, and byte-level BPE tabs and line breaks."""
 
 
 class Tokenizer:
@@ -52,7 +52,9 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        return _ready(_hide_special_tokens(self._definition, self.special))
+        backend = _ready(_hide_special_tokens(self._definition, self.special))
+        backend.encode_special_tokens = True
+        return backend
 
     @cached_property
     def _parsing(self) -> tokenizers.Tokenizer:

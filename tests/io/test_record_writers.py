@@ -154,6 +154,7 @@ class TestJsonl:
     def test_characters_are_readable_but_stay_on_one_line(self):
         assert "é 😀" in record_lines(1, None, result("é 😀"), per="text", format="jsonl")
         assert as_json(result(NASTY), id=NASTY)["text"] == NASTY
+        assert as_json(result("half \ud800 a character"))["text"] == "half \ud800 a character"
 
     @given(
         st.text(st.characters(exclude_categories=())),
@@ -204,6 +205,10 @@ class TestTsv:
         assert {column for column, cell in row.items() if cell} == {"line", "error"}
         (row,) = as_rows(TextScore("", "original", None, flags=("empty",)), per=per)
         assert (row["line"], row["flags"], row["error"]) == ("3", "empty", "")
+
+    def test_escapes(self):
+        (row,) = as_rows(result("a\tb\nc\rd\\e\\t\u2028"))
+        assert row["text"] == r"a\tb\nc\rd\\e\\t" + "\u2028"
 
     @given(st.text())
     def test_escapes_can_be_undone(self, text):

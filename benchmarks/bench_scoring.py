@@ -1,0 +1,109 @@
+"""Scoring against peers, one thread: `python benchmarks/bench_scoring.py [--blimp PATH] [--long PATH] ...`.
+
+The plain full-logits loop, minicons (in .venv-minicons, made by benchmarks/peers.sh) and mlmfast score the
+same texts in turn. `tokens/s` counts the tokens of all masked copies, `scored tokens/s` the texts' own; ratios
+are of median wall and CPU times, the plain loop being 1. A contestant whose scores differ from the plain loop's
+by more than its bound gets no ratio, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import shlex
+import sys
+from pathlib import Path
+
+from machine import banner, load_average
+from mlmfast.models import resolve
+from rounds import Bound, Contestant, interleave, table, work
+
+ROOT = Path(__file__).resolve().parent.parent
+MINICONS_PYTHON = ROOT / ".venv-minicons" / "bin" / "python"
+TEXTS = ROOT / "tests" / "data" / "text"
+EXACT = Bound(per_text=1e-3)
+ROUNDED = Bound(per_token=0.1)
+WORDS_PER_PARAGRAPH = 150
+"""About 200 word pieces."""
+WARM_UP_SENTENCES, WARM_UP_PARAGRAPHS = 50, 1
+"""Scored before the first round: a library prepares a kernel for each new shape."""
+
+
+def read_blimp(path: Path, num_sentences: int, seed: int) -> list[str]:
+    """Random acceptable sentences of a file of minimal pairs (jsonl, may be gzipped)."""
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8") as lines
+    ):
+        sentences = [json.loads(line)["good"] for line in lines]
+    return random.Random(seed).sample(sentences, min(num_sentences, len(sentences)))
+
+
+def read_long(path: Path, num_paragraphs: int) -> list[str]:
+    """The first paragraphs of WORDS_PER_PARAGRAPH words of a text."""
+    words = path.read_text(encoding="utf-8").split()
+    starts = range(0, len(words) - WORDS_PER_PARAGRAPH + 1, WORDS_PER_PARAGRAPH)
+    return [" ".join(words[start : start + WORDS_PER_PARAGRAPH]) for start in starts][:num_paragraphs]
+
+
+def contestants(folder: Path) -> list[Contestant]:
+    here = Path(sys.executable)
+    found = [Contestant("plain loop, float32", here, ["plain", str(folder)], EXACT)]
+    if MINICONS_PYTHON.exists():
+        found.append(Contestant("minicons, float32", MINICONS_PYTHON, ["minicons", str(folder)], EXACT))
+    else:
+        print("minicons is not measured: .venv-minicons is missing, make it with benchmarks/peers.sh\n")
+    for precision, bound in (("float32", EXACT), ("bfloat16", ROUNDED)):
+        arguments = ["mlmfast", str(folder), "--engine", "torch", "--precision", precision]
+        found.append(Contestant(f"mlmfast torch, {precision}", here, arguments, bound))
+    return found
+
+
+def bench(title: str, texts: list[str], field: list[Contestant], rounds: int, warm_up: int) -> list[str]:
+    """Print one data set's table; the names of those that disagree."""
+    found = interleave(field, texts, rounds, warm_up=warm_up)
+    lines, disagreeing = table(found, {contestant.name: contestant.bound for contestant in field})
+    num_scored, num_copied = work(next(iter(found.values())).log_probs)
+    print(f"### {title}: {len(texts)} texts, {num_scored:,} scored tokens, {num_copied:,} in masked copies\n")
+    print(f"{lines}\n")
+    for name, times in found.items():
+        print(f"- {name}: {', '.join(f'{package} {v}' for package, v in times.versions.items())}")
+    print(
+        f"- medians of {rounds} interleaved rounds; load average at the end: {load_average()}\n", flush=True
+    )
+    return disagreeing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="folder or hub id; by default the embedded model")
+    parser.add_argument("--blimp", type=Path, default=TEXTS / "blimp_sample.jsonl")
+    parser.add_argument("--long", type=Path, default=TEXTS / "inaugural.txt")
+    parser.add_argument("--num-sentences", type=int, default=100)
+    parser.add_argument("--num-paragraphs", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of sentences")
+    options = parser.parse_args()
+
+    source = resolve(options.model)
+    print(f"`python benchmarks/bench_scoring.py {shlex.join(sys.argv[1:])}`\n\n{banner()}")
+    print(f"- model: {source.name}, masking: original\n", flush=True)
+    field = contestants(source.folder)
+    sentences = read_blimp(options.blimp, options.num_sentences, options.seed)
+    title = f"BLiMP sentences (seed {options.seed})"
+    disagreeing = bench(title, sentences, field, options.rounds, WARM_UP_SENTENCES)
+    paragraphs = read_long(options.long, options.num_paragraphs)
+    disagreeing += bench(
+        f"Long texts ({options.long.name})", paragraphs, field, options.rounds, WARM_UP_PARAGRAPHS
+    )
+    if disagreeing:
+        raise SystemExit(f"scores disagree with the plain loop's: {', '.join(disagreeing)}")
+
+
+if __name__ == "__main__":
+    main()
