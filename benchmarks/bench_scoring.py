@@ -1,52 +1,28 @@
 """Scoring against peers, one thread: `python benchmarks/bench_scoring.py [--blimp PATH] [--long PATH] ...`.
 
 The plain full-logits loop, minicons (in .venv-minicons, made by benchmarks/peers.sh) and mlmfast score the
-same texts in turn. `tokens/s` counts the tokens of all masked copies, `scored tokens/s` the texts' own; ratios
-are of median wall and CPU times, the plain loop being 1. A contestant whose scores differ from the plain loop's
-by more than its bound gets no ratio, and the exit status is 1.
+same texts in turn. `tokens/s` counts the tokens of all masked copies, `scored tokens/s` the texts' own;
+ratios are of median wall and CPU times, the plain loop being 1. A contestant whose scores differ from the
+plain loop's by more than its bound gets no ratio, and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-import random
 import shlex
 import sys
 from pathlib import Path
 
 from machine import banner, load_average
+from rounds import EXACT, ROUNDED, Contestant, interleave, table, work
+from texts import BLIMP, INAUGURAL, read_paragraphs, read_sentences
+
 from mlmfast.models import resolve
-from rounds import Bound, Contestant, interleave, table, work
 
 ROOT = Path(__file__).resolve().parent.parent
 MINICONS_PYTHON = ROOT / ".venv-minicons" / "bin" / "python"
-TEXTS = ROOT / "tests" / "data" / "text"
-EXACT = Bound(per_text=1e-3)
-ROUNDED = Bound(per_token=0.1)
-WORDS_PER_PARAGRAPH = 150
-"""About 200 word pieces."""
 WARM_UP_SENTENCES, WARM_UP_PARAGRAPHS = 50, 1
 """Scored before the first round: a library prepares a kernel for each new shape."""
-
-
-def read_blimp(path: Path, num_sentences: int, seed: int) -> list[str]:
-    """Random acceptable sentences of a file of minimal pairs (jsonl, may be gzipped)."""
-    with (
-        gzip.open(path, "rt", encoding="utf-8")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8") as lines
-    ):
-        sentences = [json.loads(line)["good"] for line in lines]
-    return random.Random(seed).sample(sentences, min(num_sentences, len(sentences)))
-
-
-def read_long(path: Path, num_paragraphs: int) -> list[str]:
-    """The first paragraphs of WORDS_PER_PARAGRAPH words of a text."""
-    words = path.read_text(encoding="utf-8").split()
-    starts = range(0, len(words) - WORDS_PER_PARAGRAPH + 1, WORDS_PER_PARAGRAPH)
-    return [" ".join(words[start : start + WORDS_PER_PARAGRAPH]) for start in starts][:num_paragraphs]
 
 
 def contestants(folder: Path) -> list[Contestant]:
@@ -82,8 +58,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", help="folder or hub id; by default the embedded model")
-    parser.add_argument("--blimp", type=Path, default=TEXTS / "blimp_sample.jsonl")
-    parser.add_argument("--long", type=Path, default=TEXTS / "inaugural.txt")
+    parser.add_argument("--blimp", type=Path, default=BLIMP)
+    parser.add_argument("--long", type=Path, default=INAUGURAL)
     parser.add_argument("--num-sentences", type=int, default=100)
     parser.add_argument("--num-paragraphs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
@@ -94,10 +70,10 @@ def main() -> None:
     print(f"`python benchmarks/bench_scoring.py {shlex.join(sys.argv[1:])}`\n\n{banner()}")
     print(f"- model: {source.name}, masking: original\n", flush=True)
     field = contestants(source.folder)
-    sentences = read_blimp(options.blimp, options.num_sentences, options.seed)
+    sentences = read_sentences(options.blimp, options.num_sentences, options.seed)
     title = f"BLiMP sentences (seed {options.seed})"
     disagreeing = bench(title, sentences, field, options.rounds, WARM_UP_SENTENCES)
-    paragraphs = read_long(options.long, options.num_paragraphs)
+    paragraphs = read_paragraphs(options.long, options.num_paragraphs)
     disagreeing += bench(
         f"Long texts ({options.long.name})", paragraphs, field, options.rounds, WARM_UP_PARAGRAPHS
     )

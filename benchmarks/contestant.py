@@ -1,8 +1,8 @@
 """One way to score texts, in a process of its own: `python contestant.py KIND FOLDER [options]`.
 
 Loads once, then answers each line of standard input, {"texts": [...]}, with one line: wall and CPU seconds,
-log-probabilities per text and token (special tokens left out), peak memory. It also runs in the peers' virtual
-environments, so nothing outside a contestant's own function needs a package.
+log-probabilities per text and token (special tokens left out), peak memory. It also runs in the peers'
+virtual environments, so nothing outside a contestant's own function needs a package.
 """
 
 from __future__ import annotations

@@ -26,12 +26,13 @@ def load_average() -> str:
 
 def banner(threads: int = 1) -> str:
     """Lines that go above every table."""
-    packages = " ".join(f"{name} {metadata.version(name)}," for name in ("mlmfast", "torch", "transformers"))
+    packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("mlmfast", "torch", "transformers"))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return "\n".join(
         [
-            f"- CPU: {cpu_name()}, {cores} cores seen, {threads} thread used; {' '.join(_core.cpu_features())}",
-            f"- {packages} Python {platform.python_version()}, {platform.system()}",
+            f"- {cpu_name()}; {cores} cores, threads used: {threads}",
+            f"- CPU features: {' '.join(_core.cpu_features())}",
+            f"- {packages}, Python {platform.python_version()}, {platform.system()}",
             f"- load average at the start: {load_average()}",
         ]
     )

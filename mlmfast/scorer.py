@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from types import TracebackType
 
 from mlmfast.engines import Engine, Outputs, open_engine
@@ -140,12 +141,15 @@ class Scorer:
     def describe(self) -> JsonRecord:
         """The model and engine, as a result file must name them (weights checksum included)."""
         source = self.files.source
+        engine = self.engine.describe()
+        packages = {name: version(name) for name in ("mlmfast", "tokenizers")}
         return {
             "model": source.name,
             "revision": source.revision,
             "weights_sha256": self.files.checkpoint.checksum(),
             "model_type": self.files.config.model_type,
-            **self.engine.describe(),
+            **engine,
+            "versions": {**packages, **engine["versions"]},
         }
 
     def close(self) -> None:

@@ -116,7 +116,8 @@ class Window:
         plan = self._plan
         if not self._tokenizer.protein:
             return self._tokenizer.encode(self._strings, causal=plan.causal, parse_special=plan.parse_special)
-        prepared = [prepare_protein(s) for s in self._strings]
+        special = self._tokenizer.special_names if plan.parse_special else ()
+        prepared = [prepare_protein(s, special) for s in self._strings]
         texts = self._tokenizer.encode(
             [p.sequence for p in prepared], causal=plan.causal, parse_special=plan.parse_special
         )

@@ -84,7 +84,7 @@ def test_all_of_the_package_is_walked() -> None:
         ("scheduling", "def f():\n    import mlmfast.windows"),
         ("kernels", "from mlmfast import engines"),
         ("engines", "from ..scorer import load"),
-        ("windows", "from ..mlmfast.cli import main\nimport mlmfast.cli.run as r"),
+        ("windows", "import mlmfast.cli.run as r"),
     ],
 )
 def test_an_upward_import_is_seen(part: str, source: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import asdict
 
 from mlmfast.cli.progress import NoProgress, ProgressBar
 from mlmfast.errors import InputError
 from mlmfast.io import InputRecord, ResumableOutput, StdoutOutput, record_lines
 from mlmfast.io.writers import OutputFormat, Per
 from mlmfast.metrics import CorpusTotals
+from mlmfast.results import TextScore
 from mlmfast.scorer import RowCounts, Scorer
 from mlmfast.types import JsonRecord
 
@@ -26,7 +27,16 @@ class Report:
         self.totals = CorpusTotals()
         self.counts = RowCounts()
 
-    def lines(self, record: InputRecord, result: Any) -> str:
+    def go_on_from(self, running: JsonRecord) -> None:
+        """Count on from what an output already holds."""
+        if running:
+            self.totals = CorpusTotals(**running["totals"])
+            self.counts = RowCounts(**running["counts"])
+
+    def running(self) -> JsonRecord:
+        return {"totals": asdict(self.totals), "counts": asdict(self.counts)}
+
+    def lines(self, record: InputRecord, result: TextScore) -> str:
         return record_lines(record.line, record.id, result, per=self._per, format=self._format)
 
     def summary(self) -> JsonRecord:
@@ -71,6 +81,7 @@ def run(
 ) -> None:
     """Score every record not yet in the output, in order. Raises InputError with the record's line."""
     waiting: deque[InputRecord] = deque()
+    report.go_on_from(out.totals)
 
     def texts() -> Iterator[str | InputError]:
         for number, record in enumerate(records):
@@ -84,8 +95,8 @@ def run(
     try:
         for result in scorer.score_iter(texts(), on_error=on_error, counts=report.counts, **options):
             record = waiting.popleft()
-            out.write(report.lines(record, result), record.canonical)
             report.totals.add(result)
+            out.write(report.lines(record, result), record.canonical, report.running())
             bar.advance(result.num_tokens)
     except InputError as error:
         # The scorer knows the place among the texts it was given; the reader knows the line.

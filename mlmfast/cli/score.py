@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import typer
 
-import mlmfast
 from mlmfast.cli.progress import progress_bar
 from mlmfast.errors import SettingsError
 from mlmfast.types import JsonRecord
@@ -95,11 +94,9 @@ def score(
     ) as scorer:
         # Wrong options are refused before an output from an earlier run is touched.
         scorer.score_iter((), on_error=on_error, **options)
-        made_by = scorer.describe()
         settings = {
-            "environment": {"workers": workers},
-            **made_by,
-            "versions": {"mlmfast": mlmfast.__version__, **made_by["versions"]},
+            "environment": {"workers": workers, "max_batch_tokens": max_batch_tokens},
+            **scorer.describe(),
             **options,
             "per": per,
             "format": output_format,

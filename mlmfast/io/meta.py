@@ -24,13 +24,15 @@ NOT_COMPARED = "environment"
 class Progress:
     """What is safely in the output: records, bytes (any header included) and whether that is all.
 
-    input_sha256 is over the input records answered so far, each after its length.
+    input_sha256 is over the input records answered so far, each after its length; totals are the caller's
+    running figures over them.
     """
 
     records: int = 0
     bytes: int = 0
     input_sha256: str = field(default_factory=lambda: hashlib.sha256().hexdigest())
     complete: bool = False
+    totals: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def parse_meta(value: dict[str, Any]) -> Meta:
     """The meta of a JSON object. Raises ValueError, LookupError or TypeError."""
     meta = Meta(value["settings"], Progress(**value["progress"]), value["summary"])
     kinds = [type(given) for given in asdict(meta.progress).values()]
-    if kinds != [int, int, str, bool] or not isinstance(meta.settings, dict):
+    if kinds != [int, int, str, bool, dict] or not isinstance(meta.settings, dict):
         raise TypeError(f"progress {meta.progress} or settings of a wrong type")
     return meta
 

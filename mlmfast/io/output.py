@@ -37,7 +37,8 @@ class State:
 
     progress: Progress
     input_hash: Any
-    pending: list[tuple[bytes, bytes]] = field(default_factory=list)  # (record, input record consumed)
+    # (record, input record consumed, totals after it)
+    pending: list[tuple[bytes, bytes, dict[str, Any]]] = field(default_factory=list)
 
 
 class ResumableOutput:
@@ -114,8 +115,16 @@ class ResumableOutput:
                 f"{self.already_written} records; give the same input, or delete the output"
             )
 
-    def write(self, record_text: str, consumed: str) -> None:
-        """Adds the lines of one record, which answers the input record `consumed`."""
+    @property
+    def totals(self) -> dict[str, Any]:
+        """The totals written with the last record that is safe on disk; {} before the first."""
+        return self._state.progress.totals
+
+    def write(self, record_text: str, consumed: str, totals: dict[str, Any] | None = None) -> None:
+        """Adds the lines of one record, which answers the input record `consumed`.
+
+        totals: JSON figures over all records so far, to go on from after a resume.
+        """
         self._require_all_skipped()
         if self._state.progress.complete:
             raise OutputError(
@@ -127,7 +136,7 @@ class ResumableOutput:
         except UnicodeEncodeError as error:
             raise OutputError(f"a record for {self.path} is not valid Unicode: {error}") from error
         pending = self._state.pending
-        pending.append((record, consumed.encode("utf-8", "surrogatepass")))
+        pending.append((record, consumed.encode("utf-8", "surrogatepass"), totals or {}))
         waited = time.monotonic() - self._flushed_at
         if len(pending) >= self._flush_records or waited >= self._flush_seconds:
             self._flush()
@@ -199,14 +208,15 @@ class ResumableOutput:
         """Makes what is pending safe, data before meta; doing it again after an interrupt changes nothing."""
         state = self._state
         input_hash = state.input_hash.copy()
-        for _, consumed in state.pending:
+        for _, consumed, _ in state.pending:
             feed(input_hash, consumed)
-        data = b"".join(record for record, _ in state.pending)
+        data = b"".join(record for record, _, _ in state.pending)
         progress = Progress(
             records=state.progress.records + len(state.pending),
             bytes=state.progress.bytes + len(data),
             input_sha256=input_hash.hexdigest(),
             complete=complete,
+            totals=state.pending[-1][2] if state.pending else state.progress.totals,
         )
         with os_errors_named(self.path):
             self._write_at(state.progress.bytes, data)

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from mlmfast.errors import OutputError, SettingsError
 from mlmfast.io.output import ResumableOutput
@@ -20,6 +20,7 @@ class StdoutOutput:
 
     already_written = 0
     already_complete = False
+    totals: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *, header: str = "", stream: BinaryIO | None = None) -> None:
         self._header = header
@@ -37,8 +38,8 @@ class StdoutOutput:
     ) -> bool:
         return self._reader_left and isinstance(error, BrokenPipeError)
 
-    def write(self, record_text: str, consumed: str) -> None:
-        """Writes the lines of one record; `consumed` is of no use here."""
+    def write(self, record_text: str, consumed: str, totals: dict[str, Any] | None = None) -> None:
+        """Writes the lines of one record; `consumed` and `totals` are of no use here."""
         self._send(record_text)
 
     def skip(self, consumed: str) -> None:

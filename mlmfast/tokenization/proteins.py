@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,18 +30,20 @@ class PreparedProtein:
     num_changed: int
 
 
-def prepare_protein(original: str) -> PreparedProtein:
+def prepare_protein(original: str, special: Sequence[str] = ()) -> PreparedProtein:
     """White space goes; letters are upper-cased and a `*` at the end (a stop codon) is dropped, both counted.
 
-    `X B Z U O - .` and an inner `*` become the model's own token where its vocabulary has one and the
-    unknown token where it does not.
+    special: names of special tokens that the sequence may hold, left as they are. `X B Z U O - .` and an
+    inner `*` become the model's own token where its vocabulary has one and the unknown token where it does
+    not.
     """
     kept = [i for i, c in enumerate(original) if not c.isspace()]
     num_changed = 0
     if kept and original[kept[-1]] == "*":
         kept.pop()
         num_changed = 1
-    letters = [original[i] for i in kept]
-    upper = [c.upper() if c.isascii() else c for c in letters]
-    num_changed += sum(a != b for a, b in zip(letters, upper, strict=True))
-    return PreparedProtein("".join(upper), tuple(kept), num_changed)
+    letters = "".join(original[i] for i in kept)
+    names_or_lower = "|".join([*map(re.escape, special), "[a-z]"])
+    sequence = re.sub(names_or_lower, lambda m: m[0] if m[0] in special else m[0].upper(), letters)
+    num_changed += sum(a != b for a, b in zip(letters, sequence, strict=True))
+    return PreparedProtein(sequence, tuple(kept), num_changed)

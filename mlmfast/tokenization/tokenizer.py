@@ -120,6 +120,11 @@ class Tokenizer:
             input_ids[offsets[1:][suffix] - 1] = eos
         return TokenizedTexts(input_ids, offsets, None, word_ids, char_spans)
 
+    @property
+    def special_names(self) -> list[str]:
+        """The special tokens as they are typed."""
+        return [self.vocabulary[i] for i in sorted(self.special.all_ids)]
+
     @cached_property
     def word_starts(self) -> NDArray[np.uint8] | None:
         """uint8[V], 1 for a token that begins with white space or ends the text, as causal word scores

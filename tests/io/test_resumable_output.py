@@ -46,6 +46,7 @@ class TestUninterrupted:
                 "bytes": len(expected(10)),
                 "input_sha256": digest.hexdigest(),
                 "complete": True,
+                "totals": {},
             },
             "summary": {"texts": 10, "pppl": None},
         }
@@ -362,3 +363,21 @@ class TestRefusals:
             monkeypatch.setattr(output_module.fcntl, "flock", refuse)
         run(path, 3)
         assert path.read_bytes() == expected(3)
+
+
+class TestTotals:
+    def test_running_totals_are_those_of_the_records_on_disk(self, path):
+        with open_output_at(path, resume=False) as output:
+            for i in range(4):
+                output.write(*record(i), {"count": i + 1})
+        with open_output_at(path, resume=True) as output:
+            assert output.totals == {"count": 4}
+            for i in range(4):
+                output.skip(record(i)[1])
+            output.write(*record(4), {"count": 5})
+            output.finish({})
+        assert read_meta(path)["progress"]["totals"] == {"count": 5}
+
+
+def open_output_at(path, *, resume):
+    return ResumableOutput(path, settings=SETTINGS, resume=resume)

@@ -52,6 +52,11 @@ def test_what_is_changed_is_counted(original: str, sequence: str, changed: int) 
     assert (prepared.sequence, prepared.num_changed) == (sequence, changed)
 
 
+def test_names_of_special_tokens_are_left_as_they_are() -> None:
+    prepared = prepare_protein("mk <mask>\tt<eos><Mask>", ["<mask>", "<eos>"])
+    assert (prepared.sequence, prepared.num_changed) == ("MK<mask>T<eos><MASK>", 6)
+
+
 @pytest.mark.parametrize("name", ["esm2", "sapiens-vh"])
 @MANY
 @given(original=SEQUENCES)

@@ -1,0 +1,81 @@
+"""Memory stays flat: peak memory of `mlmfast score` on N lines and on ten times as many.
+
+`python benchmarks/bench_memory.py [--lines N] [--precision P]`: every line is different, N fills the windows
+that are under way at once, and each run is a process of its own. Exits with status 1 if the peak grows by
+more than MAX_GROWTH_MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from machine import banner
+from texts import INAUGURAL
+
+WORDS_PER_LINE = 4
+FACTOR = 10
+MAX_GROWTH_MB = 32.0
+
+
+def write_lines(path: Path, num_lines: int) -> None:
+    """Different lines of random words, always the same ones."""
+    choose = random.Random(0)
+    words = INAUGURAL.read_text(encoding="utf-8").split()
+    with path.open("w", encoding="utf-8") as file:
+        for index in range(num_lines):
+            print(index, *choose.choices(words, k=WORDS_PER_LINE), file=file)
+
+
+def peak_of(arguments: list[str]) -> tuple[float, float]:
+    """Peak resident memory in MB and seconds of a whole `mlmfast` run. Raises SystemExit if it fails."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", "from mlmfast.cli import main; main()", *arguments])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"mlmfast {' '.join(arguments)} ended with wait status {status}")
+    kilobytes = usage.ru_maxrss / (1024 if sys.platform == "darwin" else 1)
+    return kilobytes / 1024, time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lines", type=int, default=1024)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+
+    print(f"{banner(options.workers)}\n\n| lines | peak MB | seconds |\n|---:|---:|---:|")
+    peaks = []
+    with tempfile.TemporaryDirectory() as folder:
+        for num_lines in (options.lines, FACTOR * options.lines):
+            source, output = Path(folder) / f"{num_lines}.txt", Path(folder) / f"{num_lines}.jsonl"
+            write_lines(source, num_lines)
+            peak, seconds = peak_of(
+                [
+                    *("score", str(source), "--output", str(output), "--quiet"),
+                    *("--precision", options.precision, "--workers", str(options.workers)),
+                ]
+            )
+            with output.open(encoding="utf-8") as records:
+                num_records = sum(1 for _ in records)
+            if num_records != num_lines:
+                raise SystemExit(f"{num_lines} lines gave {num_records} records")
+            print(f"| {num_lines:,} | {peak:,.1f} | {seconds:,.1f} |", flush=True)
+            peaks.append(peak)
+    growth = peaks[1] - peaks[0]
+    print(f"\ngrowth: {growth:+.1f} MB for {(FACTOR - 1) * options.lines:,} more lines", flush=True)
+    if growth > MAX_GROWTH_MB:
+        raise SystemExit(f"memory grew by more than {MAX_GROWTH_MB} MB")
+
+
+if __name__ == "__main__":
+    main()
