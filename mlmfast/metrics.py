@@ -30,7 +30,7 @@ class CorpusTotals:
         self.num_scored += 1
         self.num_tokens += result.num_tokens
         self.num_unknown += result.num_unknown
-        self.num_words += len(result.text.split())
+        self.num_words += result.num_words
         self.score += result.score
 
     @property

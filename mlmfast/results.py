@@ -77,6 +77,16 @@ class TextScore:
         """exp(-score / num_tokens), None without a score (Salazar et al. 2020, section 2.3)."""
         return None if self.score is None else perplexity(self.score, self.num_tokens)
 
+    @property
+    def num_words(self) -> int:
+        """White-space words, of a truncated text those up to its last scored token."""
+        if self.text is None:
+            return 0
+        kept = self.text
+        if "truncated" in self.flags and self.columns is not None:
+            kept = kept[: int(self.columns.char_spans[-1, 1])]
+        return len(kept.split())
+
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
         """The scored tokens, in order; special tokens are not among them."""
@@ -130,7 +140,8 @@ def word_scores(text: str, columns: TokenColumns) -> list[Word]:
     first = 0
     for match in WORD.finditer(text):
         start, end = match.span()
-        while first < len(spans) and spans[first, 1] <= start:
+        # A byte-level leading space before a multi-byte letter is a token of no width at the word's start.
+        while first < len(spans) and spans[first, 1] <= start and spans[first, 0] < start:
             first += 1
         last = first
         while last < len(spans) and spans[last, 0] < end:

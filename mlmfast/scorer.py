@@ -231,7 +231,17 @@ def _windows_of(texts: Iterable[object]) -> Iterator[list[object]]:
     """Consecutive texts, as many as make a window."""
     window: list[object] = []
     size = 0
-    for text in texts:
+    source = iter(texts)
+    while True:
+        try:
+            text = next(source)
+        except StopIteration:
+            break
+        except Exception:
+            # The texts before the failure are scored before it is passed on.
+            if window:
+                yield window
+            raise
         window.append(text)
         size += len(text) if isinstance(text, str) else 0
         if len(window) >= WINDOW_TEXTS or size >= WINDOW_CHARACTERS:

@@ -51,9 +51,10 @@ class Workers:
                         batches = [self._pool.submit(self._score, window, b, outputs) for b in window.batches]
                         under_way.append((window, batches))
                 if under_way:
-                    window, batches = under_way.popleft()
+                    window, batches = under_way[0]
                     for batch in batches:
                         window.scatter(*batch.result())
+                    under_way.popleft()
                     yield window
             if failure is not None:
                 raise failure

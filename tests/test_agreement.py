@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from conftest import MODELS, read_lines, tiny_scorer
 from reference import reference_log_probs, reference_tokenize
+from tiny_models import MODELS, read_lines, tiny_scorer
 
 import mlmfast
 from mlmfast.errors import TextTooLongError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import MODELS, read_lines, tiny_scorer
+from tiny_models import MODELS, read_lines, tiny_scorer
 
 import mlmfast
 

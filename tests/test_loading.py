@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import MODELS
+from tiny_models import MODELS
 
 import mlmfast
 from mlmfast.errors import ModelError, SettingsError

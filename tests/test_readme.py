@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.S)
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = [
     line.removeprefix("$ ").split("  #")[0].strip()
-    for block in re.findall(r"```console\n(.*?)```", README, re.S)
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
     for line in block.splitlines()
     if line.startswith("$ ")
 ]
@@ -49,6 +49,6 @@ def test_commands_run_in_order(tmp_path: Path) -> None:
 
 def test_makefile_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     assert {c.split()[1] for c in RUN_BY_CI if c.startswith("make ")} <= targets
     assert set(COMMANDS) >= RUN_BY_CI

@@ -29,17 +29,16 @@ class Report:
 
     def go_on_from(self, running: JsonRecord) -> None:
         """Count on from what an output already holds."""
-        if running:
-            self.totals = CorpusTotals(**running["totals"])
-            self.counts = RowCounts(**running["counts"])
+        self.totals = CorpusTotals(**running)
 
     def running(self) -> JsonRecord:
-        return {"totals": asdict(self.totals), "counts": asdict(self.counts)}
+        return asdict(self.totals)
 
     def lines(self, record: InputRecord, result: TextScore) -> str:
         return record_lines(record.line, record.id, result, per=self._per, format=self._format)
 
     def summary(self) -> JsonRecord:
+        """Figures over the whole output; rows and seconds are those of this run."""
         totals, counts = self.totals, self.counts
         return {
             "texts": totals.num_texts,
@@ -61,8 +60,9 @@ class Report:
         pppl = "no PPPL" if s["pppl"] is None else f"PPPL {s['pppl']:.2f}"
         if s["word_pppl"] is not None:
             pppl += f" (per word {s['word_pppl']:.2f})"
+        texts = "text" if s["texts"] == 1 else "texts"
         return (
-            f"{s['texts']:,} texts ({s['empty']:,} empty, {s['skipped']:,} skipped with an error), "
+            f"{s['texts']:,} {texts} ({s['empty']:,} empty, {s['skipped']:,} skipped with an error), "
             f"{s['tokens']:,} tokens ({s['unknown_tokens']:,} unknown), {s['rows_computed']:,} rows computed "
             f"({s['rows_shared']:,} shared), {pppl}, {s['seconds']:.1f} s "
             f"({s['tokens'] / max(s['seconds'], 1e-9):,.0f} tokens/s)"

@@ -82,6 +82,8 @@ def score(
         "top_k": top_k,
         "parse_special": parse_special,
     }
+    if per != "token" and (rank or entropy or top_k):
+        raise SettingsError("--rank, --entropy and --top-k are reported per token; add --per token")
     with load(
         model,
         engine=engine,
@@ -114,11 +116,9 @@ def score(
         ):
             try:
                 run(scorer, records, out, bar, report, on_error=on_error, options=options)
-            except KeyboardInterrupt:
-                _say(
-                    f"interrupted after {report.totals.num_texts} texts{_how_to_resume(output)}", quiet=False
-                )
-                raise typer.Exit(INTERRUPTED) from None
+            except (KeyboardInterrupt, SystemExit) as stop:
+                _say(f"stopped after {report.totals.num_texts} texts{_how_to_resume(output)}", quiet=False)
+                raise typer.Exit(TERMINATED if isinstance(stop, SystemExit) else INTERRUPTED) from None
             out.finish(report.summary())
     _say(f"{output} is complete already" if out.already_complete else report.sentence(), quiet)
     if report.totals.num_errors:

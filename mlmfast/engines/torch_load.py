@@ -36,7 +36,10 @@ def choose_device(device: str | None) -> torch.device:
 def load_model(files: ModelFiles) -> Any:
     """The model with its head, float32, in evaluation mode. Raises ModelError."""
     config, folder = files.config, files.source.folder
-    check_head(config, files.checkpoint)
+    try:
+        check_head(config, files.checkpoint)
+    except ModelError as error:
+        raise ModelError(f"{folder}: {error}") from error
     causal = config.kind == "causal"
     auto: Any = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
     try:

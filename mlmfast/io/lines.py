@@ -32,6 +32,8 @@ def open_input(source: Source) -> AbstractContextManager[BinaryIO]:
     if not isinstance(source, (str, os.PathLike)):
         return nullcontext(source)
     if source == "-":
+        if sys.stdin is None:
+            raise InputError("standard input is closed; give a file")
         return nullcontext(sys.stdin.buffer)
     return open_file(Path(source))
 

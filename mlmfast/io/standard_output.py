@@ -24,6 +24,8 @@ class StdoutOutput:
 
     def __init__(self, *, header: str = "", stream: BinaryIO | None = None) -> None:
         self._header = header
+        if stream is None and sys.stdout is None:
+            raise OutputError("standard output is closed; name a file with --output")
         self._stream = sys.stdout.buffer if stream is None else stream
         self._reader_left = False
 
@@ -57,9 +59,15 @@ class StdoutOutput:
             self._header = ""
         except BrokenPipeError:
             self._reader_left = True
-            # What is still buffered would raise once more when Python closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            self._discard_buffer()
             raise
+        except OSError as error:
+            self._discard_buffer()
+            raise OutputError(f"cannot write standard output: {error.strerror or error}") from error
+
+    def _discard_buffer(self) -> None:
+        # What is still buffered would raise once more when Python closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def open_output(

@@ -35,6 +35,8 @@ def resolve(
     safetensors weights are fetched unless allow_pickle. Raises ModelError.
     """
     if model is None or model == EMBEDDED_MODEL:
+        if revision is not None:
+            raise ModelError(f"the embedded model has no revision {revision!r}; leave it out or name a model")
         return ModelSource(EMBEDDED_MODEL, EMBEDDED_FOLDER)
     name = os.fspath(model)
     folder = Path(name).expanduser()

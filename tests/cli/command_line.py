@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +53,10 @@ class CommandLine:
             env=os.environ | ENVIRONMENT,
             start_new_session=True,
         )
+        self._running: Running | None = None
 
     def close(self) -> None:
+        self._end_what_a_failed_test_left()
         self._server.communicate()
         self._folder.cleanup()
 
@@ -61,6 +64,7 @@ class CommandLine:
         self, *args: object, stdin: bytes | Path = b"", stdout: Path | None = None, stderr: Path | None = None
     ) -> Running:
         """The run of `mlmfast *args`. Streams are files (named pipes and terminals too) or kept here."""
+        self._end_what_a_failed_test_left()
         folder = Path(self._folder.name)
         if isinstance(stdin, bytes):
             (folder / "in").write_bytes(stdin)
@@ -69,7 +73,14 @@ class CommandLine:
         request = {"args": list(map(str, args)), "folder": str(folder), "environment": {"COLUMNS": "120"}}
         self._server.stdin.write(json.dumps(request | {k: str(v) for k, v in streams.items()}) + "\n")
         self._server.stdin.flush()
-        return Running(self._server, int(self._server.stdout.readline()), folder, stdout, stderr)
+        self._running = Running(self._server, int(self._server.stdout.readline()), folder, stdout, stderr)
+        return self._running
+
+    def _end_what_a_failed_test_left(self) -> None:
+        if self._running is not None and not self._running.ended:
+            with suppress(ProcessLookupError):
+                self._running.send(signal.SIGKILL)
+            self._running.wait()
 
     def run(self, *args: object, **streams: bytes | Path) -> Finished:
         return self.start(*args, **streams).wait()
@@ -83,20 +94,23 @@ class CommandLine:
         return self.start("score", "--workers", 1, *chosen, *args, **streams)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Running:
-    """A run under way."""
+    """A run under way, until `wait`."""
 
     server: subprocess.Popen[str]
     pid: int
     folder: Path
     stdout: Path | None
     stderr: Path | None
+    ended: bool = False
 
     def send(self, signal_number: signal.Signals) -> None:
-        os.kill(self.pid, signal_number)
+        with suppress(ProcessLookupError):  # it may just have ended
+            os.kill(self.pid, signal_number)
 
     def wait(self) -> Finished:
+        self.ended = True
         status, max_rss = map(int, self.server.stdout.readline().split())
         out = (self.folder / "out").read_bytes() if self.stdout is None else b""
         err = (self.folder / "err").read_text("utf-8") if self.stderr is None else ""

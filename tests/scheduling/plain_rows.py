@@ -68,9 +68,7 @@ def plain_rows(texts: list[PlainText], slots: list[int], kind: str, stride: int 
         places = [i for i in range(len(text)) if slot_of[i] >= 0]
         groups: dict[tuple[int, ...], list[int]] = {}
         for rank, place in enumerate(places):
-            word = [
-                i for i in range(len(text)) if i == place or (text[i][1] == text[place][1] and text[i][1] >= 0)
-            ]
+            word = [i for i, (_, w) in enumerate(text) if i == place or (w == text[place][1] and w >= 0)]
             if kind == "original":
                 masks = [place]
             elif kind == "word_l2r":

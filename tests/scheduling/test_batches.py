@@ -55,7 +55,7 @@ def test_packing_is_the_longest_first_greedy_loop(lengths: list[int], budget: in
             batches.append([index])
     found = [batch.tolist() for batch in pack(np.array(lengths, dtype=np.int64), budget)]
     assert found == batches
-    assert sorted(sum(found, [])) == list(range(len(lengths)))
+    assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
     assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= budget for b in found)
 
 

@@ -39,7 +39,9 @@ def check_shared(case: Case, kind: str, types: list[list[int]] | None = None) ->
         return masked_ids(texts, row), () if types is None else tuple(types[row.text])
 
     def targets(rows: list[PlainRow]) -> list[tuple[int, int, int, Content]]:
-        return sorted((slot, place, token, content(row)) for row in rows for place, token, slot in row.targets)
+        return sorted(
+            (slot, place, token, content(row)) for row in rows for place, token, slot in row.targets
+        )
 
     assert targets(shared) == targets(asked)
     assert all(row.targets for row in shared)
@@ -54,7 +56,8 @@ def test_rows_left_are_the_distinct_ones_and_answer_every_target(case: Case, kin
 
 @given(case=CASES, kind=KINDS, data=st.data())
 def test_token_types_make_rows_differ(case: Case, kind: str, data: st.DataObject) -> None:
-    types = [data.draw(st.sampled_from([[0] * len(t), [1] * len(t), [0, 1] * len(t)]))[: len(t)] for t in case[0]]
+    patterns = st.sampled_from([[0], [1], [0, 1]])
+    types = [(data.draw(patterns) * len(text))[: len(text)] for text in case[0]]
     _, computed, distinct = check_shared(case, kind, types)
     assert computed == distinct
 
@@ -105,3 +108,12 @@ def test_texts_that_differ_at_the_masked_place_share_a_row() -> None:
     shared = share_rows(columns, mask_rows(columns, np.arange(6), Masking("original")), MASK_ID)
     assert [row.targets for row in to_rows(shared) if row.masks == (1,)] == [((1, 2, 1), (1, 4, 4))]
     assert shared.num_rows == 5
+
+
+def test_copies_are_shared_within_each_token_type() -> None:
+    texts: list[PlainText] = [[(1, 0), (2, 1)]] * 4
+    columns = to_columns(texts, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    shared = share_rows(columns, mask_rows(columns, np.arange(8), Masking("original")), MASK_ID)
+    assert [(row.text, row.masks, len(row.targets)) for row in to_rows(shared)] == [
+        *((0, (0,), 2), (0, (1,), 2), (1, (0,), 2), (1, (1,), 2))
+    ]

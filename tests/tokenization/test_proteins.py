@@ -29,7 +29,11 @@ def test_preparation_is_that_of_a_loop(original: str) -> None:
         letters.append(letter)
         places.append(place)
     prepared = prepare_protein(original)
-    assert (prepared.sequence, list(prepared.kept), prepared.num_changed) == ("".join(letters), places, changed)
+    assert (prepared.sequence, list(prepared.kept), prepared.num_changed) == (
+        "".join(letters),
+        places,
+        changed,
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from models_at_hand import EVERY_SPECIAL, FAMILIES, MANY, MODELS, TEXTS, WITH_JSON, special_strings, tokenizer_of
+from models_at_hand import (
+    EVERY_SPECIAL,
+    FAMILIES,
+    MANY,
+    MODELS,
+    TEXTS,
+    WITH_JSON,
+    tokenizer_of,
+)
 from reference import load_plain_tokenizer, load_tokenizer
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers.models import BPE
@@ -49,7 +57,7 @@ def test_columns_are_those_of_single_texts(name: str, texts: list[str]) -> None:
 @MANY
 @given(text=TEXTS)
 def test_spans_are_in_the_text_and_in_order(name: str, text: str) -> None:
-    [(ids, words, spans)] = split(tokenizer_of(name).encode([text]))
+    [(_, words, spans)] = split(tokenizer_of(name).encode([text]))
     ordinary = [span for span, word in zip(spans, words, strict=True) if word >= 0]
     assert all(0 <= start <= end <= len(text) for start, end in ordinary)
     assert ordinary == sorted(ordinary)
@@ -71,18 +79,28 @@ def test_a_typed_special_token_is_plain_text(name: str, pattern: str) -> None:
             assert (ids, words, spans) == one_at_a_time(name, text)
 
 
-@pytest.mark.parametrize("name", WITH_JSON)
-def test_a_typed_special_token_is_one_under_parse_special(name: str) -> None:
+@pytest.mark.parametrize("name", FAMILIES)
+@MANY
+@given(text=TEXTS)
+def test_a_typed_special_token_is_one_under_parse_special(name: str, text: str) -> None:
     tokenizer = tokenizer_of(name)
-    special = [i for i in sorted(tokenizer.special.all_ids) if tokenizer.vocabulary[i] in special_strings(name)]
-    added = {t["content"] for t in json.loads((MODELS / name / "tokenizer.json").read_text())["added_tokens"]}
-    special = [i for i in special if tokenizer.vocabulary[i] in added]
-    assert special
-    for index in special:
-        [(ids, words, _)] = split(tokenizer.encode([f"A {tokenizer.vocabulary[index]} A"], parse_special=True))
-        inside = [(i, w) for i, w in zip(ids, words, strict=True)]
-        assert (index, -1) in inside[1:-1] or not {i for i, w in inside if w == -1} - {index}
-        assert all(w == -1 for i, w in inside if i == index)
+    encoding = RustTokenizer.from_file(str(MODELS / name / "tokenizer.json")).encode(text)
+    [(ids, words, spans)] = split(tokenizer.encode([text], parse_special=True))
+    assert (ids, spans) == (encoding.ids, encoding.offsets)
+    assert words == [
+        -1 if word is None or index in tokenizer.special.all_ids else word
+        for index, word in zip(encoding.ids, encoding.word_ids, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_special_token_can_be_typed_under_parse_special(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    text = " ".join(["A", *tokenizer.special_names, "A"])
+    [(ids, words, _)] = split(tokenizer.encode([text], parse_special=True))
+    [(frame, _, _)] = split(tokenizer.encode([""]))
+    found = [i for i, w in zip(ids, words, strict=True) if w == -1]
+    assert sorted(found) == sorted([*frame, *tokenizer.special.all_ids])
 
 
 @MANY
