@@ -1,12 +1,15 @@
 # `make demo` and `make test` set themselves up in .venv; nothing else has to be installed first but Python,
 # a C++20 compiler and, from the package index, what pyproject.toml names.
 PYTHON ?= python3
+comma := ,
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
-.PHONY: demo test lint format bench clean
+CXX_BUILD := build/cpp
+
+.PHONY: demo test test-cpp test-sanitized lint format bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -14,7 +17,7 @@ $(BIN)/python:
 # An editable install that rebuilds the compiled core when a C++ file changes.
 $(VENV)/.demo: pyproject.toml constraints.txt CMakeLists.txt | $(BIN)/python
 	$(PIP) $(BUILD_TOOLS)
-	$(PIP) --no-build-isolation --editable '.[torch]'
+	$(PIP) --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
@@ -25,8 +28,22 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
 	$(BIN)/mlmfast score examples/sentences.txt --per word --format tsv
 
-test: $(VENV)/.test
+test: $(VENV)/.test test-cpp
 	$(BIN)/python -m pytest
+
+# $(1): build folder, $(2): cmake options.
+define run_cpp_tests
+	$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release \
+		-DMLMFAST_BUILD_PYTHON=OFF -DMLMFAST_BUILD_TESTS=ON $(2)
+	$(BIN)/cmake --build $(1)
+	$(BIN)/ctest --test-dir $(1) --output-on-failure
+endef
+
+test-cpp: $(VENV)/.demo
+	$(call run_cpp_tests,$(CXX_BUILD))
+
+test-sanitized: $(VENV)/.demo
+	$(call run_cpp_tests,$(CXX_BUILD)-sanitized,-DMLMFAST_SANITIZE=address$(comma)undefined)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

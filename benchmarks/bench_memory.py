@@ -1,8 +1,8 @@
 """Memory stays flat: peak memory of `mlmfast score` on N lines and on ten times as many.
 
-`python benchmarks/bench_memory.py [--lines N] [--precision P]`: every line is different, N fills the windows
-that are under way at once, and each run is a process of its own. Exits with status 1 if the peak grows by
-more than MAX_GROWTH_MB.
+`python benchmarks/bench_memory.py [--lines N] [--masking M] ...`: every line is different, N fills several
+windows, and each run is a process of its own. Exits with status 1 if the peak grows by more than
+MAX_GROWTH_MB.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--lines", type=int, default=1024)
+    parser.add_argument("--masking", default="original")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
 
-    print(f"{banner(options.workers)}\n\n| lines | peak MB | seconds |\n|---:|---:|---:|")
+    print(f"{banner(options.workers)}\n- masking: {options.masking}, precision: {options.precision}\n")
+    print("| lines | peak MB | seconds |\n|---:|---:|---:|", flush=True)
     peaks = []
     with tempfile.TemporaryDirectory() as folder:
         for num_lines in (options.lines, FACTOR * options.lines):
@@ -62,6 +64,7 @@ def main() -> None:
             peak, seconds = peak_of(
                 [
                     *("score", str(source), "--output", str(output), "--quiet"),
+                    *("--masking", options.masking),
                     *("--precision", options.precision, "--workers", str(options.workers)),
                 ]
             )

@@ -60,8 +60,8 @@ def main() -> None:
     parser.add_argument("--model", help="folder or hub id; by default the embedded model")
     parser.add_argument("--blimp", type=Path, default=BLIMP)
     parser.add_argument("--long", type=Path, default=INAUGURAL)
-    parser.add_argument("--num-sentences", type=int, default=100)
-    parser.add_argument("--num-paragraphs", type=int, default=2)
+    parser.add_argument("--num-sentences", type=int, default=100, help="0 leaves them out")
+    parser.add_argument("--num-paragraphs", type=int, default=2, help="0 leaves them out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the choice of sentences")
     options = parser.parse_args()
@@ -70,13 +70,15 @@ def main() -> None:
     print(f"`python benchmarks/bench_scoring.py {shlex.join(sys.argv[1:])}`\n\n{banner()}")
     print(f"- model: {source.name}, masking: original\n", flush=True)
     field = contestants(source.folder)
-    sentences = read_sentences(options.blimp, options.num_sentences, options.seed)
-    title = f"BLiMP sentences (seed {options.seed})"
-    disagreeing = bench(title, sentences, field, options.rounds, WARM_UP_SENTENCES)
-    paragraphs = read_paragraphs(options.long, options.num_paragraphs)
-    disagreeing += bench(
-        f"Long texts ({options.long.name})", paragraphs, field, options.rounds, WARM_UP_PARAGRAPHS
-    )
+    disagreeing = []
+    if options.num_sentences:
+        sentences = read_sentences(options.blimp, options.num_sentences, options.seed)
+        title = f"BLiMP sentences (seed {options.seed})"
+        disagreeing += bench(title, sentences, field, options.rounds, WARM_UP_SENTENCES)
+    if options.num_paragraphs:
+        paragraphs = read_paragraphs(options.long, options.num_paragraphs)
+        title = f"Long texts ({options.long.name})"
+        disagreeing += bench(title, paragraphs, field, options.rounds, WARM_UP_PARAGRAPHS)
     if disagreeing:
         raise SystemExit(f"scores disagree with the plain loop's: {', '.join(disagreeing)}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def stages() -> Stages:
     texts = tokenizer.encode(sentences)
     slots = np.where(texts.word_ids != -1, np.arange(len(texts.word_ids)), -1)
     rows = mask_rows(texts, slots, Masking.parse("original"))
-    mask_id = tokenizer.special.mask_id
+    mask_id = cast(int, tokenizer.special.mask_id)
     shared = share_rows(texts, rows, mask_id)
     batches = pack(texts.lengths[shared.text_index], MAX_BATCH_TOKENS)
     return Stages(sentences, texts, slots, rows, shared, batches, mask_id)

@@ -37,7 +37,8 @@ def plain_loop(options: argparse.Namespace) -> Score:
         copies[rows, targets] = tokenizer.mask_token_id
         with torch.inference_mode():
             log_probs = model(input_ids=copies).logits.log_softmax(dim=-1)  # [targets, length, V]
-        return log_probs[rows, targets, ids[targets]].tolist()
+        scored: list[float] = log_probs[rows, targets, ids[targets]].tolist()
+        return scored
 
     return lambda texts: [log_probs_of(text) for text in texts]
 
@@ -45,13 +46,14 @@ def plain_loop(options: argparse.Namespace) -> Score:
 def minicons(options: argparse.Namespace) -> Score:
     """minicons, one text per call, so that it pads nothing."""
     import torch
-    from minicons.scorer import MaskedLMScorer
+    from minicons.scorer import MaskedLMScorer  # type: ignore[import-not-found]
 
     torch.set_num_threads(1)
     scorer = MaskedLMScorer(options.folder, "cpu", PLL_metric="original")
 
     def log_probs_of(text: str) -> list[float]:
-        return scorer.sequence_score([text], reduction=lambda scores: scores.tolist())[0]
+        scored: list[float] = scorer.sequence_score([text], reduction=lambda scores: scores.tolist())[0]
+        return scored
 
     return lambda texts: [log_probs_of(text) for text in texts]
 

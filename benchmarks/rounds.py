@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -99,18 +99,20 @@ class Process:
             text=True,
             env={**os.environ, **ONE_THREAD, **QUIET},
         )
+        self._requests = cast(IO[str], self._process.stdin)
+        self._replies = cast(IO[str], self._process.stdout)
         self.hello = self._reply()
 
     def score(self, texts: Sequence[str]) -> dict[str, Any]:
-        print(json.dumps({"texts": list(texts)}), file=self._process.stdin, flush=True)
+        print(json.dumps({"texts": list(texts)}), file=self._requests, flush=True)
         return self._reply()
 
     def close(self) -> None:
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait()
 
     def _reply(self) -> dict[str, Any]:
-        line = self._process.stdout.readline()
+        line = self._replies.readline()
         if not line:
             raise SystemExit(f"contestant {self.name!r} ended with status {self._process.wait()}")
         reply: dict[str, Any] = json.loads(line)
@@ -148,8 +150,8 @@ def difference(scores: Sequence[Sequence[float]], baseline: Sequence[Sequence[fl
         raise SystemExit("two contestants scored different numbers of tokens; nothing to compare")
     errors = [np.array(a) - np.array(b) for a, b in zip(scores, baseline, strict=True)]
     return Difference(
-        per_token=max(float(np.abs(error).max(initial=0)) for error in errors),
-        per_text=max(abs(float(error.sum())) for error in errors),
+        per_token=float(np.abs(np.concatenate(errors)).max()),
+        per_text=float(np.abs([error.sum() for error in errors]).max()),
     )
 
 

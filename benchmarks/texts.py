@@ -23,13 +23,20 @@ def read_pairs(path: Path) -> list[dict[str, str]]:
 
 
 def read_sentences(path: Path, num_sentences: int, seed: int) -> list[str]:
-    """Random acceptable sentences of a file of minimal pairs."""
+    """Random acceptable sentences of a file of minimal pairs. Raises SystemExit if it has fewer."""
     sentences = [pair["good"] for pair in read_pairs(path)]
-    return random.Random(seed).sample(sentences, min(num_sentences, len(sentences)))
+    if len(sentences) < num_sentences:
+        raise SystemExit(f"{path}: {len(sentences)} pairs, fewer than {num_sentences}; use --num-sentences")
+    return random.Random(seed).sample(sentences, num_sentences)
 
 
 def read_paragraphs(path: Path, num_paragraphs: int) -> list[str]:
-    """The first paragraphs of WORDS_PER_PARAGRAPH words of a text."""
+    """The first paragraphs of WORDS_PER_PARAGRAPH words of a text. Raises SystemExit if it has fewer."""
     words = path.read_text(encoding="utf-8").split()
-    starts = range(0, len(words) - WORDS_PER_PARAGRAPH + 1, WORDS_PER_PARAGRAPH)
-    return [" ".join(words[start : start + WORDS_PER_PARAGRAPH]) for start in starts][:num_paragraphs]
+    if len(words) < num_paragraphs * WORDS_PER_PARAGRAPH:
+        raise SystemExit(
+            f"{path}: {len(words)} words, too few for {num_paragraphs} paragraphs of {WORDS_PER_PARAGRAPH}; "
+            "use --num-paragraphs"
+        )
+    starts = range(0, num_paragraphs * WORDS_PER_PARAGRAPH, WORDS_PER_PARAGRAPH)
+    return [" ".join(words[start : start + WORDS_PER_PARAGRAPH]) for start in starts]

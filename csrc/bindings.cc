@@ -12,6 +12,7 @@
 
 #include "mlmfast/head.h"
 #include "mlmfast/isa.h"
+#include "mlmfast/model.h"
 
 namespace py = pybind11;
 
@@ -56,6 +57,44 @@ mlmfast::Head make_head(const Array<float>& weight, const std::optional<Array<fl
   return mlmfast::Head(weight.data(), bias_data, subset_data, vocab_size, hidden_size, chosen);
 }
 
+// The arrays results are written to, one per kind that is asked for.
+struct ResultArrays {
+  std::optional<Array<float>> log_probs, logits, entropies, subset_log_probs, top_log_probs;
+  std::optional<Array<int32_t>> ranks, top_ids;
+
+  mlmfast::HeadOutputs outputs(py::ssize_t num_targets, bool logit, bool rank, bool entropy,
+                               bool subset_log_prob, int64_t top_k) {
+    return {
+        .log_prob = allocate(log_probs, true, {num_targets}),
+        .logit = allocate(logits, logit, {num_targets}),
+        .rank = allocate(ranks, rank, {num_targets}),
+        .entropy = allocate(entropies, entropy, {num_targets}),
+        .subset_log_prob = allocate(subset_log_probs, subset_log_prob, {num_targets}),
+        .top_k = top_k,
+        .top_ids = allocate(top_ids, top_k > 0, {num_targets, top_k}),
+        .top_log_probs = allocate(top_log_probs, top_k > 0, {num_targets, top_k}),
+    };
+  }
+
+  py::dict dict() const {
+    py::dict results;
+    results["log_prob"] = log_probs;
+    results["logit"] = logits;
+    results["rank"] = ranks;
+    results["entropy"] = entropies;
+    results["subset_log_prob"] = subset_log_probs;
+    results["top_ids"] = top_ids;
+    results["top_log_probs"] = top_log_probs;
+    return results;
+  }
+};
+
+void expect_top_k(int64_t top_k, int64_t vocab_size) {
+  if (top_k < 0 || top_k > vocab_size) {
+    throw std::invalid_argument("top_k must be between 0 and " + std::to_string(vocab_size));
+  }
+}
+
 py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Array<int32_t>& target_ids,
                const Array<int64_t>& target_offsets, bool logit, bool rank, bool entropy,
                bool subset_log_prob, int64_t top_k) {
@@ -63,38 +102,66 @@ py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Arra
   expect_shape(hidden, "hidden", {num_rows, head.hidden_size()});
   expect_shape(target_ids, "target_ids", {num_targets});
   expect_shape(target_offsets, "target_offsets", {num_rows + 1});
-  if (top_k < 0 || top_k > head.vocab_size()) {
-    throw std::invalid_argument("top_k must be between 0 and " + std::to_string(head.vocab_size()));
-  }
+  expect_top_k(top_k, head.vocab_size());
   if (subset_log_prob && !head.has_subset()) throw std::invalid_argument("this head has no subset");
   const mlmfast::HeadInputs inputs{hidden.data(), num_rows, target_ids.data(), target_offsets.data()};
   mlmfast::check_head_inputs(inputs, num_targets, head.vocab_size());
 
-  std::optional<Array<float>> log_probs, logits, entropies, subset_log_probs, top_log_probs;
-  std::optional<Array<int32_t>> ranks, top_ids;
-  const mlmfast::HeadOutputs outputs{
-      .log_prob = allocate(log_probs, true, {num_targets}),
-      .logit = allocate(logits, logit, {num_targets}),
-      .rank = allocate(ranks, rank, {num_targets}),
-      .entropy = allocate(entropies, entropy, {num_targets}),
-      .subset_log_prob = allocate(subset_log_probs, subset_log_prob, {num_targets}),
-      .top_k = top_k,
-      .top_ids = allocate(top_ids, top_k > 0, {num_targets, top_k}),
-      .top_log_probs = allocate(top_log_probs, top_k > 0, {num_targets, top_k}),
-  };
+  ResultArrays results;
+  const mlmfast::HeadOutputs outputs =
+      results.outputs(num_targets, logit, rank, entropy, subset_log_prob, top_k);
   {
     py::gil_scoped_release release;
     head.score(inputs, outputs);
   }
-  py::dict results;
-  results["log_prob"] = log_probs;
-  results["logit"] = logits;
-  results["rank"] = ranks;
-  results["entropy"] = entropies;
-  results["subset_log_prob"] = subset_log_probs;
-  results["top_ids"] = top_ids;
-  results["top_log_probs"] = top_log_probs;
-  return results;
+  return results.dict();
+}
+
+mlmfast::Model make_model(const std::string& folder, const std::string& precision, const std::string& isa) {
+  const mlmfast::Isa chosen = isa.empty() ? mlmfast::default_isa() : mlmfast::isa_from_name(isa);
+  const mlmfast::Precision numbers = mlmfast::precision_from_name(precision);
+  py::gil_scoped_release release;
+  return mlmfast::Model(folder, numbers, chosen);
+}
+
+py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids,
+                    const Array<int64_t>& text_offsets, const std::optional<Array<int32_t>>& token_type_ids,
+                    const Array<int32_t>& row_text, const Array<int32_t>& mask_positions,
+                    const Array<int64_t>& mask_offsets, const Array<int32_t>& target_positions,
+                    const Array<int32_t>& target_ids, const Array<int64_t>& target_offsets,
+                    int32_t mask_token_id, bool logit, bool rank, bool entropy, int64_t top_k) {
+  const py::ssize_t num_texts = text_offsets.size() - 1, num_rows = row_text.size();
+  const py::ssize_t num_targets = target_ids.size();
+  if (num_texts < 0) throw std::invalid_argument("text_offsets must not be empty");
+  expect_shape(text_offsets, "text_offsets", {num_texts + 1});
+  expect_shape(row_text, "row_text", {num_rows});
+  expect_shape(mask_offsets, "mask_offsets", {num_rows + 1});
+  expect_shape(target_offsets, "target_offsets", {num_rows + 1});
+  expect_shape(input_ids, "input_ids", {text_offsets.at(num_texts)});
+  if (token_type_ids) expect_shape(*token_type_ids, "token_type_ids", {input_ids.size()});
+  expect_shape(mask_positions, "mask_positions", {mask_offsets.at(num_rows)});
+  expect_shape(target_ids, "target_ids", {target_offsets.at(num_rows)});
+  expect_shape(target_positions, "target_positions", {num_targets});
+  expect_top_k(top_k, model.spec().vocab_size);
+  const mlmfast::RowBatch batch{input_ids.data(),
+                                text_offsets.data(),
+                                token_type_ids ? token_type_ids->data() : nullptr,
+                                num_texts,
+                                row_text.data(),
+                                num_rows,
+                                mask_positions.data(),
+                                mask_offsets.data(),
+                                target_positions.data(),
+                                target_ids.data(),
+                                target_offsets.data(),
+                                mask_token_id};
+  ResultArrays results;
+  const mlmfast::HeadOutputs outputs = results.outputs(num_targets, logit, rank, entropy, false, top_k);
+  {
+    py::gil_scoped_release release;
+    model.score(batch, outputs);
+  }
+  return results.dict();
 }
 
 std::vector<std::string> available_isa_names() {
@@ -118,4 +185,15 @@ PYBIND11_MODULE(_core, m) {
            py::arg("rank") = false, py::arg("entropy") = false, py::arg("subset_log_prob") = false,
            py::arg("top_k") = 0)
       .def_property_readonly("isa", [](const mlmfast::Head& head) { return mlmfast::isa_name(head.isa()); });
+
+  py::register_exception<mlmfast::ModelError>(m, "ModelError");
+  py::class_<mlmfast::Model>(m, "Model")
+      .def(py::init(&make_model), py::arg("folder"), py::arg("precision"), py::arg("isa") = "")
+      .def("score", &score_rows, py::arg("input_ids").noconvert(), py::arg("text_offsets").noconvert(),
+           py::arg("token_type_ids").noconvert(), py::arg("row_text").noconvert(),
+           py::arg("mask_positions").noconvert(), py::arg("mask_offsets").noconvert(),
+           py::arg("target_positions").noconvert(), py::arg("target_ids").noconvert(),
+           py::arg("target_offsets").noconvert(), py::arg("mask_token_id"), py::kw_only(),
+           py::arg("logit") = false, py::arg("rank") = false, py::arg("entropy") = false, py::arg("top_k") = 0)
+      .def_property_readonly("max_length", [](const mlmfast::Model& model) { return model.spec().max_length; });
 }

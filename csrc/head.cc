@@ -47,7 +47,7 @@ struct Row {
 
 // Scratch of one thread; it grows to the largest call and stays.
 struct Workspace {
-  AlignedBuffer hidden;  // [H, rows of the block], blocks one after the other
+  AlignedBuffer hidden;  // [rows of the chunk, hidden stride]
   AlignedBuffer tile;    // [rows of the block, tile columns]
   AlignedBuffer masked;  // [tile columns]
   AlignedBuffer panel;   // [panel columns]
@@ -124,8 +124,8 @@ class Head::Pass {
     float* panel = workspace_.panel.reserve(columns);
     for (int64_t t = row.target_begin; t < row.target_end; ++t) {
       const int64_t id = inputs_.target_ids[t], first = id - id % columns;
-      kernels_.gemm_tile(hidden_row(row), 1, head_.panels_at(first), head_.bias_.data() + first, 1,
-                         head_.hidden_size_, panel, columns);
+      kernels_.gemm_tile(hidden_row(row), head_.hidden_size_, 1, head_.panels_at(first),
+                         head_.bias_.data() + first, 1, head_.hidden_size_, panel, columns);
       workspace_.target_logits[t] = panel[id - first];
     }
   }
@@ -140,29 +140,30 @@ class Head::Pass {
   }
 
   void pack_hidden() {
-    const int64_t hidden_size = head_.hidden_size_;
-    float* packed = workspace_.hidden.reserve(static_cast<int64_t>(workspace_.rows.size()) * hidden_size);
-    for (int64_t b = 0; b < num_blocks(); ++b) {
-      const int64_t begin = block_begin(b), num_rows = block_begin(b + 1) - begin;
-      float* block = packed + begin * hidden_size;
-      for (int64_t r = 0; r < num_rows; ++r) {
-        const float* row = hidden_row(workspace_.rows[begin + r]);
-        for (int64_t k = 0; k < hidden_size; ++k) block[k * num_rows + r] = row[k];
-      }
+    const int64_t num_rows = static_cast<int64_t>(workspace_.rows.size());
+    float* packed = workspace_.hidden.reserve(num_rows * hidden_stride());
+    for (int64_t r = 0; r < num_rows; ++r) {
+      std::copy_n(hidden_row(workspace_.rows[r]), head_.hidden_size_, packed + r * hidden_stride());
     }
   }
 
+  // An odd number of cache lines, so that the rows of a block use every cache set.
+  int64_t hidden_stride() const {
+    constexpr int64_t kLineFloats = 16;
+    return (ceil_div(head_.hidden_size_, kLineFloats) | 1) * kLineFloats;
+  }
+
   void score_rows() {
-    const int64_t hidden_size = head_.hidden_size_, stride = head_.tile_columns_;
+    const int64_t stride = head_.tile_columns_;
     float* tile = workspace_.tile.reserve(kernels_.block_rows * stride + kFindSlack);
     workspace_.masked.reserve(stride);
     for (int64_t first = 0; first < head_.padded_vocab_size_; first += stride) {
       const int64_t columns = std::min(stride, head_.padded_vocab_size_ - first);
       for (int64_t b = 0; b < num_blocks(); ++b) {
         const int64_t begin = block_begin(b), num_rows = block_begin(b + 1) - begin;
-        kernels_.gemm_tile(workspace_.hidden.data() + begin * hidden_size, num_rows, head_.panels_at(first),
-                           head_.bias_.data() + first, columns / kernels_.panel_columns, hidden_size, tile,
-                           stride);
+        kernels_.gemm_tile(workspace_.hidden.data() + begin * hidden_stride(), hidden_stride(), num_rows,
+                           head_.panels_at(first), head_.bias_.data() + first,
+                           columns / kernels_.panel_columns, head_.hidden_size_, tile, stride);
         for (int64_t r = 0; r < num_rows; ++r) {
           consume(workspace_.rows[begin + r], tile + r * stride, first, columns);
         }

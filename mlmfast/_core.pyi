@@ -25,6 +25,37 @@ def available_isas() -> list[str]:
 def isa() -> str:
     """The instruction set MLMFAST_ISA names, else the fastest; ValueError if it cannot run."""
 
+class ModelError(Exception):
+    """A model that cannot be read, run or trusted."""
+
+class Model:
+    """A model folder loaded for the native engine; ModelError, or ValueError for a precision or ISA.
+
+    score takes a mlmfast.types.RowBatch's columns; ValueError for ones that do not fit.
+    """
+
+    def __init__(self, folder: str, precision: str, isa: str = "") -> None: ...
+    def score(
+        self,
+        input_ids: Int32Array,
+        text_offsets: Int64Array,
+        token_type_ids: Int32Array | None,
+        row_text: Int32Array,
+        mask_positions: Int32Array,
+        mask_offsets: Int64Array,
+        target_positions: Int32Array,
+        target_ids: Int32Array,
+        target_offsets: Int64Array,
+        mask_token_id: int,
+        *,
+        logit: bool = False,
+        rank: bool = False,
+        entropy: bool = False,
+        top_k: int = 0,
+    ) -> HeadResults: ...
+    @property
+    def max_length(self) -> int: ...
+
 class Head:
     """A packed weight [V, H]; ValueError or TypeError for arrays that do not fit."""
 

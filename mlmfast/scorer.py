@@ -51,7 +51,8 @@ def load(
     """A scorer for a model.
 
     model: None for the embedded English model, a local folder, or a hub id (with `revision`).
-    engine: `auto` or `torch`. precision: `float32` (default) or `bfloat16`. device: `cpu`, `cuda`, ...
+    engine: `native` (our own, on a CPU), `torch`, or `auto`, which takes the first that can. precision:
+    `float32` (default), `bf16x3` (native only) or `bfloat16`. device: `cpu`, `cuda`, ...
     workers: threads that compute, by default one per core. max_batch_tokens: tokens of one batch, padding
     counted. allow_pickle: also read pickled weights, which can run code.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from mlmfast.engines import Engine, Outputs
+from mlmfast.errors import SettingsError
 from mlmfast.types import Int64Array, TargetOutputs
 from mlmfast.windows import Window
 
@@ -26,14 +27,13 @@ class Workers:
     def __init__(self, engine: Engine, num_workers: int | None) -> None:
         self.num_workers = num_workers or engine.max_workers or available_cores()
         self._engine = engine
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(self.num_workers, "mlmfast", initializer=engine.prepare_thread)
+        self._closed = False
 
     def run(self, windows: Iterable[Window], outputs: Outputs) -> Iterator[Window]:
-        """The windows in order, each once all its batches are computed."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(
-                self.num_workers, "mlmfast", initializer=self._engine.prepare_thread
-            )
+        """The windows in order, each once all its batches are computed. Raises SettingsError if closed."""
+        if self._closed:
+            raise SettingsError("this scorer was closed; load another")
         under_way: deque[tuple[Window, list[Future[tuple[TargetOutputs, Int64Array]]]]] = deque()
         source = iter(windows)
         failure: Exception | None = None
@@ -64,10 +64,9 @@ class Workers:
                     batch.cancel()
 
     def close(self) -> None:
-        """Ends the threads; a later run starts new ones."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        """Ends the threads."""
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _score(
         self, window: Window, indices: Int64Array, outputs: Outputs

@@ -13,9 +13,9 @@ TEXT = DATA / "text"
 
 
 @cache
-def tiny_scorer(name: str, precision: str = "float32") -> mlmfast.Scorer:
+def tiny_scorer(name: str, precision: str = "float32", engine: str = "torch") -> mlmfast.Scorer:
     """The scorer of a folder of tests/data/models, one worker."""
-    return mlmfast.load(MODELS / name, precision=precision, workers=1)
+    return mlmfast.load(MODELS / name, precision=precision, engine=engine, workers=1)
 
 
 def read_lines(name: str) -> list[str]:

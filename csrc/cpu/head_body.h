@@ -4,58 +4,18 @@
 
 #include "cpu/exp.h"
 #include "cpu/head_kernels.h"
+#include "cpu/matrix_gemm.h"
 
 namespace mlmfast {
 namespace {
 
-// Products summed in one register before they join the total: shorter chains lose fewer bits.
-constexpr int64_t kChainLength = 128;
-
-// hidden [H, kRows], panel [H, 2 vectors]. Every logit is summed in the same order whatever kRows is.
-template <class Ops, int kRows>
-void gemm_block(const float* hidden, const float* panel, const float* bias, int64_t hidden_size,
-                float* tile, int64_t tile_stride) {
-  using Vec = typename Ops::Vec;
-  constexpr int kWidth = Ops::kWidth;
-  for (int64_t begin = 0; begin < hidden_size; begin += kChainLength) {
-    Vec left[kRows], right[kRows];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) left[r] = right[r] = Ops::set1(0.0f);
-    const int64_t end = begin + kChainLength < hidden_size ? begin + kChainLength : hidden_size;
-    for (int64_t k = begin; k < end; ++k) {
-      const Vec panel_left = Ops::load(panel), panel_right = Ops::load(panel + kWidth);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const Vec h = Ops::set1(hidden[r]);
-        left[r] = Ops::fma(h, panel_left, left[r]);
-        right[r] = Ops::fma(h, panel_right, right[r]);
-      }
-      hidden += kRows;
-      panel += 2 * kWidth;
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      float* logits = tile + r * tile_stride;
-      const float* total = begin == 0 ? bias : logits;
-      Ops::store(logits, Ops::add(left[r], Ops::load(total)));
-      Ops::store(logits + kWidth, Ops::add(right[r], Ops::load(total + kWidth)));
-    }
-  }
-}
-
-template <class Ops, int kRows = Ops::kBlockRows>
-void gemm_tile(const float* hidden, int64_t num_rows, const float* panels, const float* bias,
-               int64_t num_panels, int64_t hidden_size, float* tile, int64_t tile_stride) {
-  if constexpr (kRows > 1) {
-    if (num_rows < kRows) {
-      return gemm_tile<Ops, kRows - 1>(hidden, num_rows, panels, bias, num_panels, hidden_size, tile,
-                                       tile_stride);
-    }
-  }
+template <class Ops>
+void gemm_tile(const float* hidden, int64_t hidden_stride, int64_t num_rows, const float* panels,
+               const float* bias, int64_t num_panels, int64_t hidden_size, float* tile, int64_t tile_stride) {
   constexpr int kColumns = 2 * Ops::kWidth;
   for (int64_t p = 0; p < num_panels; ++p) {
-    gemm_block<Ops, kRows>(hidden, panels + p * hidden_size * kColumns, bias + p * kColumns, hidden_size,
-                           tile + p * kColumns, tile_stride);
+    multiply<Float32Format<Ops>>(hidden, hidden_stride, num_rows, panels + p * hidden_size * kColumns,
+                                 bias + p * kColumns, hidden_size, tile + p * kColumns, tile_stride);
   }
 }
 

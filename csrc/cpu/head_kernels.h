@@ -20,11 +20,12 @@ struct HeadKernels {
   int64_t block_rows;     // most rows one micro-kernel takes
   int64_t panel_columns;  // columns of one packed weight panel
 
-  // Logits of a block of rows: tile[r * tile_stride + c] = bias[c] + sum over k of hidden[k, r] panels[k, c],
-  // summed in the same order whatever num_rows is. hidden [H, num_rows], num_rows <= block_rows;
+  // Logits of a block of rows: tile[r * tile_stride + c] = bias[c] + sum over k of hidden[r, k] panels[k, c],
+  // summed in the same order whatever num_rows is. hidden [num_rows, hidden_stride], num_rows <= block_rows;
   // panels [num_panels, H, panel_columns].
-  void (*gemm_tile)(const float* hidden, int64_t num_rows, const float* panels, const float* bias,
-                    int64_t num_panels, int64_t hidden_size, float* tile, int64_t tile_stride);
+  void (*gemm_tile)(const float* hidden, int64_t hidden_stride, int64_t num_rows, const float* panels,
+                    const float* bias, int64_t num_panels, int64_t hidden_size, float* tile,
+                    int64_t tile_stride);
 
   // The reductions take rows of whole panels, 64-byte aligned.
   LogSumExp (*log_sum_exp)(const float* logits, int64_t size);
@@ -47,7 +48,9 @@ inline const HeadKernels& head_kernels(Isa isa) {
   switch (isa) {
 #ifdef MLMFAST_X86_64
     case Isa::avx2: return kHeadAvx2;
-    case Isa::avx512: return kHeadAvx512;
+    case Isa::avx512:
+    case Isa::avx512_bf16:
+    case Isa::amx: return kHeadAvx512;
 #endif
     default: return kHeadGeneric;
   }

@@ -7,6 +7,10 @@
 
 #ifdef MLMFAST_X86_64
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace mlmfast {
@@ -55,6 +59,21 @@ uint64_t enabled_state() {
   return (uint64_t{high} << 32) | low;
 }
 
+// Linux saves the tile registers only for a process that asks (Documentation/arch/x86/xstate.rst).
+bool may_use_tiles() {
+#ifdef __linux__
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return permitted;
+#else
+  return false;
+#endif
+}
+
+#else
+
+bool may_use_tiles() { return false; }
+
 #endif
 
 bool has_all(const std::vector<std::string>& features, std::initializer_list<const char*> names) {
@@ -69,6 +88,8 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::avx512_bf16: return "avx512_bf16";
+    case Isa::amx: return "amx";
     default: return "generic";
   }
 }
@@ -89,11 +110,21 @@ std::vector<std::string> cpu_features() {
 }
 
 std::vector<Isa> available_isas() {
+  struct Step {
+    Isa isa;
+    std::initializer_list<const char*> needs;
+  };
+  static const Step kSteps[] = {
+      {Isa::avx2, {"avx2", "fma"}},
+      {Isa::avx512, {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
+      {Isa::avx512_bf16, {"avx512_bf16"}},
+      {Isa::amx, {"amx_tile", "amx_bf16"}},
+  };
   std::vector<Isa> isas = {Isa::generic};
   const std::vector<std::string> features = cpu_features();
-  if (has_all(features, {"avx2", "fma"})) {
-    isas.push_back(Isa::avx2);
-    if (has_all(features, {"avx512f", "avx512bw", "avx512dq", "avx512vl"})) isas.push_back(Isa::avx512);
+  for (const Step& step : kSteps) {
+    if (!has_all(features, step.needs) || (step.isa == Isa::amx && !may_use_tiles())) break;
+    isas.push_back(step.isa);
   }
   return isas;
 }

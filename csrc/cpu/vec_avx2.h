@@ -16,10 +16,12 @@ struct Avx2 {
   static Vec load(const float* p) { return _mm256_load_ps(p); }
   static Vec load_unaligned(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Vec a) { _mm256_store_ps(p, a); }
+  static void store_unaligned(float* p, Vec a) { _mm256_storeu_ps(p, a); }
   static Vec set1(float a) { return _mm256_set1_ps(a); }
   static Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
   static Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
   static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+  static Vec reciprocal(Vec a) { return _mm256_div_ps(set1(1.0f), a); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
   // b where either is NaN.
   static Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
@@ -45,6 +47,30 @@ struct Avx2 {
     __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     half = _mm_max_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+  }
+
+  // To the nearest bfloat16, ties to even; NaN stays NaN.
+  static Vec round_bf16(Vec a) {
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256 rounded = _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet),
+                                            _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    return second_bf16(rounded);
+  }
+  // Words of two bfloat16 each: left's values, then right's; both are bfloat16 already.
+  static Vec pack_bf16(Vec left, Vec right) {
+    const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(left), 16);
+    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(right), 16);
+    return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8));
+  }
+  // The first and the second bfloat16 of every word.
+  static Vec first_bf16(Vec words) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));
+  }
+  static Vec second_bf16(Vec words) {
+    return _mm256_and_ps(words, _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)));
   }
 };
 

@@ -16,10 +16,16 @@ struct Avx512 {
   static Vec load(const float* p) { return _mm512_load_ps(p); }
   static Vec load_unaligned(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Vec a) { _mm512_store_ps(p, a); }
+  static void store_unaligned(float* p, Vec a) { _mm512_storeu_ps(p, a); }
   static Vec set1(float a) { return _mm512_set1_ps(a); }
   static Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
   static Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
   static Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+  // 1 / a to about 1 ulp, for normal a and 1 / a.
+  static Vec reciprocal(Vec a) {
+    const Vec r = _mm512_rcp14_ps(a);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(a, r, set1(1.0f)), r, r);
+  }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
   // b where either is NaN.
   static Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
@@ -36,6 +42,29 @@ struct Avx512 {
   static uint32_t greater_bits(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }
   static float reduce_max(Vec a) { return _mm512_reduce_max_ps(a); }
+
+  // To the nearest bfloat16, ties to even; NaN stays NaN.
+  static Vec round_bf16(Vec a) {
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __m512i rounded = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), up, quiet);
+    return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(-0x10000)));
+  }
+  // Words of two bfloat16 each: left's values, then right's; both are bfloat16 already.
+  static Vec pack_bf16(Vec left, Vec right) {
+    const __m256i low = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(left), 16));
+    const __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(right), 16));
+    return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+  }
+  // The first and the second bfloat16 of every word.
+  static Vec first_bf16(Vec words) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
+  }
+  static Vec second_bf16(Vec words) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(-0x10000)));
+  }
 };
 
 }  // namespace

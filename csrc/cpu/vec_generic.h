@@ -20,10 +20,12 @@ struct Generic {
     return a;
   }
   static void store(float* p, Vec a) { std::memcpy(p, &a, sizeof a); }
+  static void store_unaligned(float* p, Vec a) { store(p, a); }
   static Vec set1(float a) { return Vec{a, a, a, a}; }
   static Vec add(Vec a, Vec b) { return a + b; }
   static Vec sub(Vec a, Vec b) { return a - b; }
   static Vec mul(Vec a, Vec b) { return a * b; }
+  static Vec reciprocal(Vec a) { return set1(1.0f) / a; }
   // Not fused: a fused product in software would be many times slower.
   static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
   // b where either is NaN.
@@ -54,6 +56,35 @@ struct Generic {
   static float reduce_max(Vec a) {
     const float even = a[0] > a[2] ? a[0] : a[2], odd = a[1] > a[3] ? a[1] : a[3];
     return even > odd ? even : odd;
+  }
+
+  // To the nearest bfloat16, ties to even; NaN stays NaN.
+  static Vec round_bf16(Vec a) {
+    const UintVec bits = to_bits(a);
+    const UintVec up = bits + 0x7fff + ((bits >> 16) & 1);
+    return second_bf16(from_bits(a == a ? up : bits | 0x400000));
+  }
+  // Words of two bfloat16 each: left's values, then right's; both are bfloat16 already.
+  static Vec pack_bf16(Vec left, Vec right) {
+    const UintVec l = to_bits(left), r = to_bits(right);
+    const UintVec first = {l[0], l[2], r[0], r[2]}, second = {l[1], l[3], r[1], r[3]};
+    return from_bits((first >> 16) | second);
+  }
+  // The first and the second bfloat16 of every word.
+  static Vec first_bf16(Vec words) { return from_bits(to_bits(words) << 16); }
+  static Vec second_bf16(Vec words) { return from_bits(to_bits(words) & 0xffff0000); }
+
+ private:
+  typedef uint32_t UintVec __attribute__((vector_size(16)));
+  static UintVec to_bits(Vec a) {
+    UintVec bits;
+    std::memcpy(&bits, &a, sizeof bits);
+    return bits;
+  }
+  static Vec from_bits(UintVec bits) {
+    Vec a;
+    std::memcpy(&a, &bits, sizeof a);
+    return a;
   }
 };
 

@@ -52,9 +52,13 @@ def _version(package: str) -> str:
 
 
 def _engines() -> str:
+    return f"native (cpu); {_torch_engine()}"
+
+
+def _torch_engine() -> str:
     missing = [p for p in ("torch", "transformers") if importlib.util.find_spec(p) is None]
     if missing:
-        return f"none (torch needs {', '.join(missing)}: pip install 'mlmfast[torch]')"
+        return f"torch needs {', '.join(missing)}: pip install 'mlmfast[torch]'"
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

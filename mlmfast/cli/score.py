@@ -33,8 +33,8 @@ def score(
     masking: Annotated[
         str, typer.Option(help="original, word_l2r, whole_word, stride:K, none, causal.")
     ] = "original",
-    engine: Annotated[str, typer.Option(help="auto or torch.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="float32 (default) or bfloat16.")] = None,
+    engine: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto",
+    precision: Annotated[str | None, typer.Option(help="float32 (default), bf16x3 (native) or bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
     per: Annotated[Literal["text", "word", "token"], typer.Option(help="What is reported.")] = "text",
     output_format: Annotated[

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from mlmfast.errors import SettingsError
+from mlmfast.errors import ModelError, SettingsError
 from mlmfast.extras import require
 from mlmfast.models import Checkpoint, ModelConfig, ModelSource
 from mlmfast.tokenization import Tokenizer
@@ -14,8 +15,10 @@ from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 logger = logging.getLogger(__name__)
 
-ENGINES = ("auto", "torch")
-PRECISIONS = ("float32", "bfloat16")
+ENGINES = ("auto", "native", "torch")
+NVIDIA_DRIVER = Path("/dev/nvidiactl")
+"""Where it is, torch is asked for a GPU; elsewhere torch need not even be imported."""
+PRECISIONS = ("float32", "bf16x3", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,37 @@ class ModelFiles:
 def open_engine(
     files: ModelFiles, *, engine: str = "auto", precision: str | None = None, device: str | None = None
 ) -> Engine:
-    """Load a model into a runtime. Raises SettingsError for unknown names, ModelError for a bad model."""
+    """Load a model into a runtime.
+
+    `auto` is the native engine on a CPU, and torch for a GPU or a model the native engine cannot run.
+    Raises SettingsError for unknown names and options that do not fit, ModelError for a bad model.
+    """
     if engine not in ENGINES:
         raise SettingsError(f"unknown engine {engine!r}; expected one of {', '.join(ENGINES)}")
     if precision is not None and precision not in PRECISIONS:
         raise SettingsError(f"unknown precision {precision!r}; expected one of {', '.join(PRECISIONS)}")
+    if engine == "native" and device not in (None, "cpu"):
+        raise SettingsError(f"device {device!r}: the native engine runs on 'cpu'; use engine='torch'")
+    on_cpu = device == "cpu" or (device is None and not NVIDIA_DRIVER.exists())
+    if engine == "native" or (engine == "auto" and on_cpu):
+        from mlmfast.engines.native_engine import NativeEngine
+
+        try:
+            return NativeEngine(files, precision=precision or "float32")
+        except ModelError as error:
+            if engine == "native":
+                raise
+            logger.info("the native engine cannot run this model, torch is used: %s", error)
+    return _torch_engine(files, precision or "float32", device)
+
+
+def _torch_engine(files: ModelFiles, precision: str, device: str | None) -> Engine:
+    if precision == "bf16x3":
+        raise SettingsError(
+            "precision 'bf16x3' is the native engine's; the torch engine has float32, bfloat16"
+        )
     for package in ("torch", "transformers"):
         require(package, extra="torch", purpose="the torch engine")
     from mlmfast.engines.torch_engine import TorchEngine
 
-    if engine == "auto":
-        logger.info("engine: torch")
-    return TorchEngine(files, precision=precision or "float32", device=device)
+    return TorchEngine(files, precision=precision, device=device)

@@ -33,6 +33,7 @@ class AlignedBuffer {
     return data_.get();
   }
 
+  float* data() { return data_.get(); }
   const float* data() const { return data_.get(); }
 
  private:

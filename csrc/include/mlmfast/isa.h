@@ -6,7 +6,8 @@
 
 namespace mlmfast {
 
-enum class Isa { generic, avx2, avx512 };
+// Each has all that stands before it.
+enum class Isa { generic, avx2, avx512, avx512_bf16, amx };
 
 const char* isa_name(Isa isa);
 

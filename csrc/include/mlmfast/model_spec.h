@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "mlmfast/activation.h"
+
 namespace mlmfast {
 
 // A model that cannot be read or trusted; the message says where, what was expected and what came.
@@ -16,7 +18,6 @@ class ModelError : public std::runtime_error {
 
 enum class Position { none, absolute, rotary };
 enum class NormPlacement { pre, post };
-enum class Activation { gelu, gelu_tanh, relu, silu };  // gelu: with erf; gelu_tanh: its tanh form
 
 const char* activation_name(Activation activation);
 
@@ -36,7 +37,9 @@ struct AttentionWindow {
 //   layers, pre:   x += attention(attention_norm(x)); x += mlp(mlp_norm(x)); layer 0 has no
 //                  attention_norm unless first_attention_norm
 //           post:  x = attention_norm(x + attention(x)); x = mlp_norm(x + mlp(x))
-//     attention: softmax(q k^T / sqrt(d)) v per head, then attention_output; rotary q and k are turned
+//     attention: softmax(q k^T / sqrt(d)) v per head, then attention_output; where rotary (Su et al.
+//       2021, RoFormer, section 3.2.2), q and k at position p = 0, 1, ... have their pairs (x_i, x_i+d/2)
+//       turned first: x_i cos a - x_i+d/2 sin a, x_i+d/2 cos a + x_i sin a, a = p rope_theta^(-2i/d)
 //     mlp: mlp_output(act(mlp_input(x))), gated: mlp_output(act(mlp_input(x)) * mlp_gate(x))
 //   x = final_norm(x) if final_norm
 //   logits = decoder(head_norm(head_activation(head_dense(x))))
@@ -67,8 +70,8 @@ struct ModelSpec {
 
   Activation activation;
   bool gated;
-  bool attention_bias;  // of query, key, value and attention_output
-  bool mlp_bias;        // of mlp_input, mlp_gate and mlp_output
+  bool attention_bias;                     // of query, key, value and attention_output
+  bool mlp_bias;                           // of mlp_input, mlp_gate and mlp_output
   std::vector<AttentionWindow> attention;  // [num_layers]
   bool shared_layers;                      // every layer has the weights of layer 0
 

@@ -1,0 +1,48 @@
+// What every precision and instruction set provides to matrix products.
+#pragma once
+
+#include <cstdint>
+
+#include "mlmfast/matrix.h"
+
+namespace mlmfast {
+
+constexpr int kNumActivations = 5;
+
+// x W^T + b for one weight, or for two that share x. Words are 32 bits: a float32 or two bfloat16.
+struct MatrixProduct {
+  const float* x;  // [num_rows, x_stride] words; readable up to whole blocks of rows
+  int64_t x_stride;
+  int64_t num_rows;        // m
+  int64_t num_words;       // of a row of x in one plane, padding included
+  int64_t num_columns;     // N
+  const float* panels[2];  // [panels, planes, num_words, panel_columns]; the second only if gated
+  const float* biases[2];  // [N rounded up to whole panels]
+};
+
+// Where results go as an operand.
+struct OperandView {
+  float* words;  // [num_rows, stride]
+  int64_t stride;
+  int64_t plane_words;  // from a row's high parts to its low ones
+};
+
+struct MatrixKernels {
+  using Activate = void (*)(const MatrixProduct& product, const OperandView& out);
+
+  Precision precision;
+  Isa isa;
+  int64_t block_rows;     // rows of x a kernel may read at once
+  int64_t panel_columns;  // K and N are padded to multiples of it
+  int64_t values_per_word;
+  int64_t num_planes;
+
+  // `size` values, then zeros up to whole panels, as words; plane_words as in OperandView.
+  void (*encode)(const float* values, int64_t size, float* words, int64_t plane_words);
+  void (*store)(const MatrixProduct& product, float* out, int64_t stride);
+  void (*add)(const MatrixProduct& product, float* out, int64_t stride);
+  Activate activate[kNumActivations];        // by Activation
+  Activate activate_gated[kNumActivations];  // by Activation
+};
+
+}  // namespace mlmfast

@@ -1,0 +1,499 @@
+#include "mlmfast/encoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "encoder_model.h"
+#include "mlmfast/aligned_buffer.h"
+
+namespace mlmfast {
+namespace {
+
+constexpr int64_t kBlockTokens = 512;  // rows are forwarded together up to this many tokens
+
+float activated(Activation activation, float x) {
+  switch (activation) {
+    case Activation::relu: return std::max(x, 0.0f);
+    case Activation::silu: return x / (1.0f + std::exp(-x));
+    case Activation::gelu_tanh:
+      return 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    default: return 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f));
+  }
+}
+
+// One token of the pool of distinct inputs to the first layer.
+struct Input {
+  int32_t id, type;
+  int64_t table_position;  // row of the position table
+};
+
+}  // namespace
+
+// Scratch of one call at a time; it grows to the largest call and stays.
+struct EncoderWorkspace {
+  explicit EncoderWorkspace(const EncoderModel& model)
+      : operand(model.products), inner(model.products), head_operand(model.head_products) {}
+
+  std::vector<Input> inputs;             // the pool
+  std::vector<int32_t> input_of_token;   // [n] into the pool
+  std::vector<int32_t> input_of_text;    // per text of the batch: its first input, -1 if not yet in the pool
+  std::vector<int32_t> masked_input;     // per text token: the input of its masked copy, or -1
+  std::vector<float> input_scale;        // per input, token dropout
+  std::vector<int64_t> row_starts;       // [rows of the block + 1] into its tokens
+  std::vector<int32_t> positions;        // 0, 1, 2, ... up to the longest row
+  AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, 3 H]
+  AlignedBuffer x, normal, qkv, context;   // [n, H], [n, H], [n, 3 H], [n, H]
+  AlignedBuffer place_x, place_query;      // [places, H]
+  AlignedBuffer dense;                     // [places, E]
+  AlignedBuffer attention;                 // kernel scratch
+  Operand operand, inner, head_operand;
+};
+
+namespace {
+
+
+// A block of rows on its way through the layers.
+class Pass {
+ public:
+  Pass(const EncoderModel& model, const RowBatch& batch, EncoderWorkspace& workspace)
+      : model_(model), spec_(model.spec), batch_(batch), w_(workspace), hidden_(model.spec.hidden_size) {}
+
+  // Rows [first, last); their places are place_positions[place_offsets[first]] and so on.
+  void run(int64_t first, int64_t last, const int64_t* place_offsets, const int32_t* place_positions,
+           float* features) {
+    first_row_ = first;
+    num_rows_ = last - first;
+    place_offsets_ = place_offsets + first;
+    place_positions_ = place_positions;
+    num_places_ = place_offsets_[num_rows_] - place_offsets_[0];
+    if (num_places_ == 0) return;
+    lay_out_rows();
+    pool_inputs();
+    embed_inputs();
+    project_inputs();
+    for (int64_t layer = 0; layer + 1 < spec_.num_layers; ++layer) run_layer(layer);
+    run_last_layer();
+    transform(features);
+  }
+
+ private:
+  void lay_out_rows() {
+    w_.row_starts.assign(1, 0);
+    int64_t longest = 0;
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const int64_t length = batch_.length(first_row_ + r);
+      w_.row_starts.push_back(w_.row_starts.back() + length);
+      longest = std::max(longest, length);
+    }
+    num_tokens_ = w_.row_starts.back();
+    if (static_cast<int64_t>(w_.positions.size()) < longest) {
+      w_.positions.resize(longest);
+      std::iota(w_.positions.begin(), w_.positions.end(), 0);
+    }
+    w_.attention.reserve(model_.sequence.attention_scratch(longest, spec_.head_size()));
+  }
+
+  // Lists the distinct inputs of the first layer and where each token of the block finds its own:
+  // the copies of a text differ at their masks alone.
+  void pool_inputs() {
+    w_.inputs.clear();
+    w_.input_of_token.resize(num_tokens_);
+    w_.input_scale.clear();
+    w_.input_of_text.assign(batch_.num_texts, -1);
+    w_.masked_input.assign(batch_.text_offsets[batch_.num_texts], -1);
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const int64_t row = first_row_ + r, text = batch_.row_text[row];
+      const int64_t begin = batch_.text_offsets[text], length = batch_.length(row);
+      const int32_t* masks = batch_.mask_positions + batch_.mask_offsets[row];
+      const int64_t num_masks = batch_.mask_offsets[row + 1] - batch_.mask_offsets[row];
+      int32_t* input_of = w_.input_of_token.data() + w_.row_starts[r];
+      const bool shared = model_.shares_inputs() && !skips_positions(begin, length);
+      if (!shared) {
+        append_row(begin, length, masks, num_masks, input_of);
+        continue;
+      }
+      if (w_.input_of_text[text] < 0) {
+        w_.input_of_text[text] = static_cast<int32_t>(w_.inputs.size());
+        for (int64_t i = 0; i < length; ++i) append_input(batch_.input_ids[begin + i], begin + i, i);
+      }
+      for (int64_t i = 0; i < length; ++i) input_of[i] = w_.input_of_text[text] + static_cast<int32_t>(i);
+      for (int64_t m = 0; m < num_masks; ++m) {
+        int32_t& masked = w_.masked_input[begin + masks[m]];
+        if (masked < 0) {
+          masked = static_cast<int32_t>(w_.inputs.size());
+          append_input(batch_.mask_token_id, begin + masks[m], masks[m]);
+        }
+        input_of[masks[m]] = masked;
+      }
+    }
+  }
+
+  // Whether a token of the text is one that positions do not count.
+  bool skips_positions(int64_t begin, int64_t length) const {
+    if (spec_.position != Position::absolute || spec_.position_skip_id < 0) return false;
+    const int32_t* ids = batch_.input_ids + begin;
+    return std::find(ids, ids + length, spec_.position_skip_id) != ids + length ||
+           batch_.mask_token_id == spec_.position_skip_id;
+  }
+
+  void append_input(int32_t id, int64_t token, int64_t counted) {
+    w_.inputs.push_back({id, batch_.token_type_ids == nullptr ? 0 : batch_.token_type_ids[token],
+                         spec_.position_offset + counted});
+    w_.input_scale.push_back(1.0f);
+  }
+
+  // A row that shares nothing: its tokens one by one.
+  void append_row(int64_t begin, int64_t length, const int32_t* masks, int64_t num_masks, int32_t* input_of) {
+    const int64_t first = static_cast<int64_t>(w_.inputs.size());
+    for (int64_t i = 0; i < length; ++i) {
+      input_of[i] = static_cast<int32_t>(first + i);
+      append_input(batch_.input_ids[begin + i], begin + i, i);
+    }
+    for (int64_t m = 0; m < num_masks; ++m) w_.inputs[first + masks[m]].id = batch_.mask_token_id;
+    int64_t counted = 0, num_masked = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      Input& input = w_.inputs[first + i];
+      const bool skipped = spec_.position_skip_id >= 0 && input.id == spec_.position_skip_id;
+      input.table_position = spec_.position_offset + (skipped ? -1 : counted++);
+      num_masked += input.id == spec_.mask_token_id;
+    }
+    if (!spec_.token_dropout) return;
+    // Lin et al. 2023 (ESM-2): masks are zeroed and the rest scaled as in training, 0.15 * 0.8 masked.
+    const float scale = (1.0f - 0.15f * 0.8f) / (1.0f - static_cast<float>(num_masked) / static_cast<float>(length));
+    for (int64_t i = 0; i < length; ++i) {
+      w_.input_scale[first + i] = w_.inputs[first + i].id == spec_.mask_token_id ? 0.0f : scale;
+    }
+  }
+
+  void embed_inputs() {
+    const int64_t size = spec_.embedding_size, num_inputs = static_cast<int64_t>(w_.inputs.size());
+    float* embedded = w_.embedded.reserve(num_inputs * size);
+    for (int64_t i = 0; i < num_inputs; ++i) {
+      const Input& input = w_.inputs[i];
+      float* x = embedded + i * size;
+      const float* word = model_.word_embeddings.data() + input.id * size;
+      if (spec_.token_dropout) {
+        for (int64_t k = 0; k < size; ++k) x[k] = word[k] * w_.input_scale[i];
+      } else {
+        std::copy_n(word, size, x);
+      }
+      if (spec_.type_vocab_size > 0) {
+        model_.sequence.add(x, model_.type_embeddings.data() + input.type * size, size, x);
+      }
+      if (spec_.position == Position::absolute) {
+        model_.sequence.add(x, model_.position_embeddings.data() + input.table_position * size, size, x);
+      }
+      if (model_.embedding_norm) model_.embedding_norm->apply(model_.sequence, x, size, x);
+    }
+    float* pool = w_.pool.reserve(num_inputs * hidden_);
+    if (!model_.embedding_projection) {
+      std::copy_n(embedded, num_inputs * size, pool);
+      return;
+    }
+    assign(embedded, size, num_inputs);
+    model_.embedding_projection->store(w_.operand, pool, hidden_);
+  }
+
+  void assign(const float* x, int64_t columns, int64_t rows) {
+    w_.operand.resize(rows, columns);
+    w_.operand.write(0, x, columns, rows);
+  }
+
+  // The normalised rows of x, or x itself where there is no norm.
+  const float* normalised(const std::optional<Norm>& norm, const float* x, int64_t rows) {
+    if (!norm) return x;
+    float* y = w_.normal.reserve(std::max(rows, num_tokens_) * hidden_);
+    for (int64_t i = 0; i < rows; ++i) norm->apply(model_.sequence, x + i * hidden_, hidden_, y + i * hidden_);
+    return y;
+  }
+
+  // Queries, keys and values of the pool, and from them x and qkv of the block's tokens.
+  void project_inputs() {
+    const int64_t num_inputs = static_cast<int64_t>(w_.inputs.size()), stride = 3 * hidden_;
+    const Layer& layer = model_.layer(0);
+    float* pool_qkv = w_.pool_qkv.reserve(num_inputs * stride);
+    const bool pre = spec_.norm_placement == NormPlacement::pre;
+    const std::optional<Norm> none;
+    assign(normalised(pre ? layer.attention_norm : none, w_.pool.data(), num_inputs), hidden_, num_inputs);
+    layer.query.store(w_.operand, pool_qkv, stride);
+    layer.key_value.store(w_.operand, pool_qkv + hidden_, stride);
+    float* x = w_.x.reserve(num_tokens_ * hidden_);
+    float* qkv = w_.qkv.reserve(num_tokens_ * stride);
+    for (int64_t i = 0; i < num_tokens_; ++i) {
+      const int64_t input = w_.input_of_token[i];
+      std::copy_n(w_.pool.data() + input * hidden_, hidden_, x + i * hidden_);
+      std::copy_n(pool_qkv + input * stride, stride, qkv + i * stride);
+    }
+  }
+
+  // All heads of a query or key [H] turned to its position.
+  void rotate(int64_t layer, float* vector, int64_t position) const {
+    const RotaryTable& table = model_.rotary[model_.rotary_of_layer[layer]];
+    for (int64_t h = 0; h < spec_.num_heads; ++h) {
+      model_.sequence.rotate(vector + h * spec_.head_size(), table.cosines.data() + position * table.half,
+                             table.sines.data() + position * table.half, table.half);
+    }
+  }
+
+  // Attention of a row's queries over its keys and values in qkv, all heads.
+  void attend(int64_t layer, int64_t r, const float* queries, int64_t query_stride, const int32_t* positions,
+              int64_t num_queries, float* output) {
+    const int64_t size = spec_.head_size(), stride = 3 * hidden_;
+    const float* keys = w_.qkv.data() + w_.row_starts[r] * stride + hidden_;
+    const AttentionWindow& window = spec_.attention[layer];
+    HeadAttention a{};
+    a.query_stride = query_stride;
+    a.key_stride = stride;
+    a.query_positions = positions;
+    a.num_queries = num_queries;
+    a.length = w_.row_starts[r + 1] - w_.row_starts[r];
+    a.head_size = size;
+    a.scale = 1.0f / std::sqrt(static_cast<float>(size));
+    a.reach = window.is_local ? window.half_window : -1;
+    a.output_stride = hidden_;
+    float* scratch = w_.attention.reserve(0);
+    for (int64_t h = 0; h < spec_.num_heads; ++h) {
+      a.queries = queries + h * size;
+      a.keys = keys + h * size;
+      a.values = keys + hidden_ + h * size;
+      a.output = output + h * size;
+      model_.sequence.attend(a, scratch);
+    }
+  }
+
+  // After attention: x [rows, H] += its output product, then the feed-forward network, norms in place.
+  void finish_layer(const Layer& layer, const float* context, float* x, int64_t rows) {
+    const bool post = spec_.norm_placement == NormPlacement::post;
+    assign(context, hidden_, rows);
+    layer.attention_output.add(w_.operand, x, hidden_);
+    const float* input = x;
+    if (post) {
+      apply_norm(*layer.attention_norm, x, rows);
+    } else {
+      input = normalised(layer.mlp_norm, x, rows);
+    }
+    assign(input, hidden_, rows);
+    if (layer.gated_input) {
+      layer.gated_input->activate(w_.operand, spec_.activation, w_.inner);
+    } else {
+      layer.mlp_input->activate(w_.operand, spec_.activation, w_.inner);
+    }
+    layer.mlp_output.add(w_.inner, x, hidden_);
+    if (post) apply_norm(layer.mlp_norm, x, rows);
+  }
+
+  void apply_norm(const Norm& norm, float* x, int64_t rows) {
+    for (int64_t i = 0; i < rows; ++i) norm.apply(model_.sequence, x + i * hidden_, hidden_, x + i * hidden_);
+  }
+
+  // Keys and values of all tokens, and queries if wanted, into qkv. The first layer has them already.
+  void project(int64_t index, bool with_queries) {
+    const Layer& layer = model_.layer(index);
+    const int64_t stride = 3 * hidden_;
+    const std::optional<Norm> none;
+    if (index > 0) {
+      const bool pre = spec_.norm_placement == NormPlacement::pre;
+      assign(normalised(pre ? layer.attention_norm : none, w_.x.data(), num_tokens_), hidden_, num_tokens_);
+      float* qkv = w_.qkv.reserve(num_tokens_ * stride);
+      if (with_queries) layer.query.store(w_.operand, qkv, stride);
+      layer.key_value.store(w_.operand, qkv + hidden_, stride);
+    }
+    if (spec_.position != Position::rotary) return;
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      for (int64_t i = w_.row_starts[r]; i < w_.row_starts[r + 1]; ++i) {
+        float* qkv = w_.qkv.reserve(0) + i * stride;
+        const int64_t position = i - w_.row_starts[r];
+        if (with_queries) rotate(index, qkv, position);
+        rotate(index, qkv + hidden_, position);
+      }
+    }
+  }
+
+  void run_layer(int64_t index) {
+    project(index, true);
+    float* context = w_.context.reserve(num_tokens_ * hidden_);
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const int64_t start = w_.row_starts[r], length = w_.row_starts[r + 1] - start;
+      attend(index, r, w_.qkv.data() + start * 3 * hidden_, 3 * hidden_, w_.positions.data(), length,
+             context + start * hidden_);
+    }
+    finish_layer(model_.layer(index), context, w_.x.reserve(0), num_tokens_);
+  }
+
+  // Keys and values of every token, everything else at the places alone.
+  void run_last_layer() {
+    const int64_t index = spec_.num_layers - 1;
+    const Layer& layer = model_.layer(index);
+    project(index, index == 0);
+    float* x = w_.place_x.reserve(num_places_ * hidden_);
+    float* queries = w_.place_query.reserve(num_places_ * hidden_);
+    for_each_place([&](int64_t place, int64_t token) {
+      std::copy_n(w_.x.data() + token * hidden_, hidden_, x + place * hidden_);
+      if (index == 0) std::copy_n(w_.qkv.data() + token * 3 * hidden_, hidden_, queries + place * hidden_);
+    });
+    if (index > 0) {
+      const bool pre = spec_.norm_placement == NormPlacement::pre;
+      const std::optional<Norm> none;
+      assign(normalised(pre ? layer.attention_norm : none, x, num_places_), hidden_, num_places_);
+      layer.query.store(w_.operand, queries, hidden_);
+      if (spec_.position == Position::rotary) {
+        for (int64_t p = 0; p < num_places_; ++p) {
+          rotate(index, queries + p * hidden_, place_positions_[place_offsets_[0] + p]);
+        }
+      }
+    }
+    float* context = w_.context.reserve(std::max(num_tokens_, num_places_) * hidden_);
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const int64_t begin = place_offsets_[r] - place_offsets_[0], end = place_offsets_[r + 1] - place_offsets_[0];
+      if (begin == end) continue;
+      attend(index, r, queries + begin * hidden_, hidden_, place_positions_ + place_offsets_[r], end - begin,
+             context + begin * hidden_);
+    }
+    finish_layer(layer, context, x, num_places_);
+  }
+
+  template <class Function>
+  void for_each_place(Function function) const {
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      for (int64_t p = place_offsets_[r]; p < place_offsets_[r + 1]; ++p) {
+        function(p - place_offsets_[0], w_.row_starts[r] + place_positions_[p]);
+      }
+    }
+  }
+
+  // The head up to its decoder: dense, activation, norm.
+  void transform(float* features) {
+    const int64_t size = spec_.embedding_size;
+    float* x = w_.place_x.reserve(0);
+    if (model_.final_norm) apply_norm(*model_.final_norm, x, num_places_);
+    Operand& operand = w_.head_operand;
+    operand.resize(num_places_, hidden_);
+    operand.write(0, x, hidden_, num_places_);
+    float* dense = w_.dense.reserve(num_places_ * size);
+    model_.head_dense->store(operand, dense, size);
+    for (int64_t i = 0; i < num_places_ * size; ++i) dense[i] = activated(spec_.head_activation, dense[i]);
+    for (int64_t p = 0; p < num_places_; ++p) {
+      model_.head_norm.apply(model_.sequence, dense + p * size, size,
+                             features + (place_offsets_[0] + p) * size);
+    }
+  }
+
+  const EncoderModel& model_;
+  const ModelSpec& spec_;
+  const RowBatch& batch_;
+  EncoderWorkspace& w_;
+  const int64_t hidden_;
+  int64_t first_row_ = 0, num_rows_ = 0, num_tokens_ = 0, num_places_ = 0;
+  const int64_t* place_offsets_ = nullptr;  // [num_rows_ + 1]
+  const int32_t* place_positions_ = nullptr;
+};
+
+[[noreturn]] void reject(const std::string& what) { throw std::invalid_argument(what); }
+
+void check_offsets(const char* name, const int64_t* offsets, int64_t count) {
+  if (offsets[0] != 0 || !std::is_sorted(offsets, offsets + count + 1)) {
+    reject(std::string(name) + " must start at 0 and never fall");
+  }
+}
+
+}  // namespace
+
+void check_row_batch(const RowBatch& batch, const ModelSpec& spec) {
+  check_offsets("text_offsets", batch.text_offsets, batch.num_texts);
+  check_offsets("mask_offsets", batch.mask_offsets, batch.num_rows);
+  check_offsets("target_offsets", batch.target_offsets, batch.num_rows);
+  const auto check_ids = [](const char* name, const int32_t* ids, int64_t count, int64_t limit) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (ids[i] < 0 || ids[i] >= limit) {
+        reject(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
+               ", expected 0 to " + std::to_string(limit - 1));
+      }
+    }
+  };
+  const int64_t num_tokens = batch.text_offsets[batch.num_texts];
+  check_ids("input_ids", batch.input_ids, num_tokens, spec.vocab_size);
+  check_ids("target_ids", batch.target_ids, batch.num_targets(), spec.vocab_size);
+  check_ids("row_text", batch.row_text, batch.num_rows, batch.num_texts);
+  if (batch.token_type_ids != nullptr) {
+    check_ids("token_type_ids", batch.token_type_ids, num_tokens, std::max<int64_t>(1, spec.type_vocab_size));
+  }
+  const bool has_masks = batch.mask_offsets[batch.num_rows] > 0;
+  if (has_masks) check_ids("mask_token_id", &batch.mask_token_id, 1, spec.vocab_size);
+  for (int64_t t = 0; t < batch.num_texts; ++t) {
+    const int64_t length = batch.text_offsets[t + 1] - batch.text_offsets[t];
+    if (length < 1 || length > spec.max_length) {
+      reject("text " + std::to_string(t) + " has " + std::to_string(length) + " tokens, expected 1 to " +
+             std::to_string(spec.max_length));
+    }
+  }
+  for (int64_t r = 0; r < batch.num_rows; ++r) {
+    const int64_t masks = batch.mask_offsets[r], targets = batch.target_offsets[r];
+    check_ids("mask_positions", batch.mask_positions + masks, batch.mask_offsets[r + 1] - masks, batch.length(r));
+    check_ids("target_positions", batch.target_positions + targets, batch.target_offsets[r + 1] - targets,
+              batch.length(r));
+  }
+}
+
+// The workspaces no call is using.
+struct EncoderWorkspaces {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<EncoderWorkspace>> idle;
+};
+
+namespace {
+
+class WorkspaceLease {
+ public:
+  WorkspaceLease(EncoderWorkspaces& workspaces, const EncoderModel& model) : workspaces_(workspaces) {
+    const std::lock_guard lock(workspaces_.mutex);
+    if (workspaces_.idle.empty()) {
+      workspace_ = std::make_unique<EncoderWorkspace>(model);
+    } else {
+      workspace_ = std::move(workspaces_.idle.back());
+      workspaces_.idle.pop_back();
+    }
+  }
+  ~WorkspaceLease() {
+    const std::lock_guard lock(workspaces_.mutex);
+    workspaces_.idle.push_back(std::move(workspace_));
+  }
+  EncoderWorkspace& operator*() const { return *workspace_; }
+
+ private:
+  EncoderWorkspaces& workspaces_;
+  std::unique_ptr<EncoderWorkspace> workspace_;
+};
+
+}  // namespace
+
+Encoder::Encoder(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa)
+    : model_(std::make_unique<EncoderModel>(spec, weights, precision, isa)),
+      workspaces_(std::make_unique<EncoderWorkspaces>()) {}
+Encoder::~Encoder() = default;
+Encoder::Encoder(Encoder&&) noexcept = default;
+
+const ModelSpec& Encoder::spec() const { return model_->spec; }
+
+void Encoder::encode(const RowBatch& batch, const int64_t* place_offsets, const int32_t* place_positions,
+                     float* features) const {
+  const WorkspaceLease workspace(*workspaces_, *model_);
+  Pass pass(*model_, batch, *workspace);
+  int64_t first = 0, num_tokens = 0;
+  for (int64_t r = 0; r < batch.num_rows; ++r) {
+    if (r > first && num_tokens + batch.length(r) > kBlockTokens) {
+      pass.run(first, r, place_offsets, place_positions, features);
+      first = r;
+      num_tokens = 0;
+    }
+    num_tokens += batch.length(r);
+  }
+  if (first < batch.num_rows) pass.run(first, batch.num_rows, place_offsets, place_positions, features);
+}
+
+}  // namespace mlmfast

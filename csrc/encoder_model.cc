@@ -1,0 +1,118 @@
+#include "encoder_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mlmfast {
+
+RotaryTable::RotaryTable(int64_t positions, const std::vector<double>& inverse_frequencies)
+    : cosines(positions * inverse_frequencies.size()),
+      sines(cosines.size()),
+      half(static_cast<int64_t>(inverse_frequencies.size())) {
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(p) * inverse_frequencies[i];
+      cosines[p * half + i] = static_cast<float>(std::cos(angle));
+      sines[p * half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+Norm EncoderModel::norm(const Weights& weights, Role weight, Role bias, int64_t index) const {
+  return {weights.floats(weight, index),
+          weights.has(bias, index) ? weights.floats(bias, index) : std::vector<float>(),
+          static_cast<float>(spec.norm_eps)};
+}
+
+// The weights of the parts stacked by rows; biases likewise, if they have any.
+template <class Product>
+Product EncoderModel::linear(const Weights& weights, const std::vector<std::pair<Role, Role>>& parts,
+                             int64_t index, const MatrixKernels& kernels) const {
+  std::vector<float> stacked, bias;
+  int64_t rows = 0, columns = 0;
+  for (const auto& [weight_role, bias_role] : parts) {
+    const WeightView view = weights.tensor(weight_role, index);
+    columns = view.columns;
+    stacked.resize((rows + view.rows) * columns);
+    view.read(0, view.size(), stacked.data() + rows * columns);
+    rows += view.rows;
+    if (weights.has(bias_role, index)) {
+      const std::vector<float> part = weights.floats(bias_role, index);
+      bias.insert(bias.end(), part.begin(), part.end());
+    }
+  }
+  return Product(stacked.data(), bias.empty() ? nullptr : bias.data(), rows, columns, kernels);
+}
+
+Layer EncoderModel::make_layer(const Weights& weights, int64_t index) const {
+  std::optional<Norm> attention_norm;
+  if (weights.has(Role::attention_norm_weight, index)) {
+    attention_norm = norm(weights, Role::attention_norm_weight, Role::attention_norm_bias, index);
+  }
+  const std::pair<Role, Role> input = {Role::mlp_input_weight, Role::mlp_input_bias};
+  const std::pair<Role, Role> gate = {Role::mlp_gate_weight, Role::mlp_gate_bias};
+  std::optional<Linear> mlp_input;
+  std::optional<GatedLinear> gated_input;
+  if (spec.gated) {
+    gated_input.emplace(linear<GatedLinear>(weights, {input, gate}, index, products));
+  } else {
+    mlp_input.emplace(linear(weights, {input}, index, products));
+  }
+  return {attention_norm,
+          norm(weights, Role::mlp_norm_weight, Role::mlp_norm_bias, index),
+          linear(weights, {{Role::query_weight, Role::query_bias}}, index, products),
+          linear(weights, {{Role::key_weight, Role::key_bias}, {Role::value_weight, Role::value_bias}}, index,
+                 products),
+          linear(weights, {{Role::attention_output_weight, Role::attention_output_bias}}, index, products),
+          std::move(mlp_input),
+          std::move(gated_input),
+          linear(weights, {{Role::mlp_output_weight, Role::mlp_output_bias}}, index, products)};
+}
+
+void EncoderModel::make_rotary(const Weights& weights) {
+  const int64_t half = spec.head_size() / 2;
+  std::vector<double> thetas;
+  for (const AttentionWindow& window : spec.attention) {
+    const auto found = std::find(thetas.begin(), thetas.end(), window.rope_theta);
+    rotary_of_layer.push_back(static_cast<int>(found - thetas.begin()));
+    if (found != thetas.end()) continue;
+    thetas.push_back(window.rope_theta);
+    std::vector<double> frequencies(half);
+    if (weights.has(Role::inverse_frequencies)) {
+      const std::vector<float> stored = weights.floats(Role::inverse_frequencies);
+      std::copy(stored.begin(), stored.end(), frequencies.begin());
+    } else {
+      for (int64_t i = 0; i < half; ++i) {
+        frequencies[i] = std::pow(window.rope_theta, -2.0 * static_cast<double>(i) / spec.head_size());
+      }
+    }
+    rotary.emplace_back(spec.max_length, frequencies);
+  }
+}
+
+EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Precision precision, Isa isa)
+    : spec(model),
+      sequence(sequence_kernels(isa)),
+      products(matrix_kernels(precision, isa)),
+      // The head sees few rows and its errors are not averaged away by later layers.
+      head_products(matrix_kernels(precision == Precision::bfloat16 ? Precision::float32 : precision, isa)) {
+  word_embeddings = weights.floats(Role::word_embeddings);
+  if (spec.position == Position::absolute) position_embeddings = weights.floats(Role::position_embeddings);
+  if (spec.type_vocab_size > 0) type_embeddings = weights.floats(Role::token_type_embeddings);
+  if (spec.embedding_norm) {
+    embedding_norm = norm(weights, Role::embedding_norm_weight, Role::embedding_norm_bias);
+  }
+  if (spec.embedding_projection) {
+    embedding_projection.emplace(linear(
+        weights, {{Role::embedding_projection_weight, Role::embedding_projection_bias}}, 0, products));
+  }
+  const int64_t num_distinct = spec.shared_layers ? 1 : spec.num_layers;
+  layers.reserve(num_distinct);
+  for (int64_t i = 0; i < num_distinct; ++i) layers.push_back(make_layer(weights, i));
+  if (spec.position == Position::rotary) make_rotary(weights);
+  if (spec.final_norm) final_norm = norm(weights, Role::final_norm_weight, Role::final_norm_bias);
+  head_dense.emplace(linear(weights, {{Role::head_dense_weight, Role::head_dense_bias}}, 0, head_products));
+  head_norm = norm(weights, Role::head_norm_weight, Role::head_norm_bias);
+}
+
+}  // namespace mlmfast

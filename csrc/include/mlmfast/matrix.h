@@ -1,0 +1,110 @@
+// Matrix products with what follows them fused in: y = x W^T + b, stored, added to the residual stream, or
+// activated and handed on as the left operand of the next product.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "mlmfast/activation.h"
+#include "mlmfast/aligned_buffer.h"
+#include "mlmfast/isa.h"
+
+namespace mlmfast {
+
+// How factors are rounded; products are always summed in float32. bf16x3 splits a factor into a high and a
+// low bfloat16 and leaves out low times low: about 16 bits of each factor count.
+enum class Precision { float32, bf16x3, bfloat16 };
+
+const char* precision_name(Precision precision);
+
+// Throws std::invalid_argument for an unknown name.
+Precision precision_from_name(const std::string& name);
+
+struct MatrixKernels;
+struct MatrixProduct;
+struct OperandView;
+
+// The kernels of a precision on an instruction set. float32 has none of its own above avx512, whose kernels
+// then serve. Throws std::invalid_argument for an instruction set this CPU or this build lacks.
+const MatrixKernels& matrix_kernels(Precision precision, Isa isa);
+
+// The left operand x [m, K] of products, in the form the kernels read: rows of float32, of bfloat16, or of
+// the high and then the low parts, each part padded with zeros to whole panels. Memory grows, never shrinks.
+class Operand {
+ public:
+  explicit Operand(const MatrixKernels& kernels) : kernels_(&kernels) {}
+
+  // The content is undefined afterwards.
+  void resize(int64_t num_rows, int64_t num_columns);
+
+  // Rounds num_rows rows of x (stride in floats) into the rows from first_row on.
+  void write(int64_t first_row, const float* x, int64_t stride, int64_t num_rows);
+
+  int64_t num_rows() const { return num_rows_; }
+  int64_t num_columns() const { return num_columns_; }
+
+ private:
+  friend class Linear;
+  friend class GatedLinear;
+
+  // Resized to take a product of x with a weight of num_columns rows.
+  OperandView start(const Operand& x, int64_t num_columns);
+
+  const MatrixKernels* kernels_;
+  int64_t num_rows_ = 0, num_columns_ = 0;
+  int64_t plane_words_ = 0;  // 32-bit words of a row in one plane: a float32 or two bfloat16 each
+  int64_t stride_ = 0;       // words from row to row; an odd number of cache lines, to use every cache set
+  AlignedBuffer words_;      // [m rounded up to whole blocks, stride_]
+};
+
+// A weight W [N, K] and bias b [N] (or null), packed once for one set of kernels. Every product runs in the
+// calling thread, and several threads may use one Linear at once. A row's result is the same bits whatever
+// rows stand beside it. x must have K columns and operands the same kernels: else std::invalid_argument.
+class Linear {
+ public:
+  Linear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
+         const MatrixKernels& kernels);
+
+  // out [m, N] = x W^T + b; stride in floats, here and below.
+  void store(const Operand& x, float* out, int64_t stride) const;
+
+  // out [m, N] += x W^T + b, in place.
+  void add(const Operand& x, float* out, int64_t stride) const;
+
+  // out [m, N] = activation(x W^T + b). out is resized; it must not be x.
+  void activate(const Operand& x, Activation activation, Operand& out) const;
+
+  int64_t num_rows() const { return num_rows_; }
+  int64_t num_columns() const { return num_columns_; }
+
+ private:
+  friend class GatedLinear;
+
+  void pack(const float* weight);
+  MatrixProduct product(const Operand& x) const;
+
+  const MatrixKernels& kernels_;
+  int64_t num_rows_, num_columns_;  // N, K
+  int64_t plane_words_;             // words of a row of W in one plane, padding included
+  AlignedBuffer panels_;            // [N / panel_columns rounded up, planes, plane_words, panel_columns]
+  AlignedBuffer bias_;              // [N rounded up], 0 where padded
+};
+
+// Two products of one operand, the second gating the first: GeGLU and its kin (Shazeer 2020).
+class GatedLinear {
+ public:
+  // weight [2N, K], bias [2N] or null: the activated half first; num_rows is 2N.
+  GatedLinear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
+              const MatrixKernels& kernels);
+
+  // out [m, N] = activation(x W1^T + b1) * (x W2^T + b2). out is resized; it must not be x.
+  void activate(const Operand& x, Activation activation, Operand& out) const;
+
+  int64_t num_rows() const { return activated_.num_rows(); }  // N
+  int64_t num_columns() const { return activated_.num_columns(); }
+
+ private:
+  Linear activated_, gate_;
+};
+
+}  // namespace mlmfast

@@ -1,0 +1,423 @@
+// Matrix products of every precision on every instruction set of this CPU against sums in double.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "mlmfast/matrix.h"
+
+namespace {
+
+using namespace mlmfast;
+using mlmfast::testing::check;
+using mlmfast::testing::check_throws;
+using Values = std::vector<float>;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kMaxRows = 100;
+constexpr int64_t kRowCounts[] = {0, 1, 15, 16, 17, 31, 33, 64, kMaxRows};
+constexpr int64_t kSizes[] = {1, 3, 16, 31, 32, 33, 64, 100, 384};
+constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activation::gelu_tanh,
+                                       Activation::relu, Activation::silu};
+
+// How far results may be from the double sum: times the sum of |x w| and |b|, which all roundings scale with.
+// float32 and bfloat16 (against the rounded factors): the order of summation. bf16x3: a factor rounded to two
+// parts is at most 2^-17 off, and low times low is at most 2^-16 of the product.
+struct Bounds {
+  double product;
+  double rounding;    // of a result as an operand, relative
+  double activation;  // absolute
+};
+
+Bounds bounds_of(Precision precision) {
+  switch (precision) {
+    case Precision::bf16x3:
+      return {0x1p-15 + 1e-6, 0x1p-16, 1e-6};
+    case Precision::bfloat16:
+      return {1e-6, 0x1p-8, 4e-5};
+    default:
+      return {1e-6, 1e-6, 1e-6};
+  }
+}
+
+Values random_values(int64_t size, float scale) {
+  static std::mt19937 generator(7);
+  std::normal_distribution<float> normal(0.0f, scale);
+  Values values(size);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+uint16_t to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+double factor(float value, Precision precision) {
+  if (precision != Precision::bfloat16) return value;
+  return std::bit_cast<float>(uint32_t{to_bf16(value)} << 16);
+}
+
+double activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::gelu:
+      return x / 2 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::relu:
+      return x > 0 ? x : 0;
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    default:
+      return x;
+  }
+}
+
+struct Reference {
+  std::vector<double> y, scale;  // [m, N]; scale the sum of |x w| and |b|
+};
+
+Reference reference(const Values& x, const Values& weight, const Values& bias, int64_t k,
+                    Precision precision) {
+  const int64_t n = bias.size(), m = x.size() / k;
+  Reference result{std::vector<double>(m * n), std::vector<double>(m * n)};
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t c = 0; c < n; ++c) {
+      double y = bias[c], scale = std::abs(bias[c]);
+      for (int64_t i = 0; i < k; ++i) {
+        const double product = factor(x[r * k + i], precision) * factor(weight[c * k + i], precision);
+        y += product;
+        scale += std::abs(product);
+      }
+      result.y[r * n + c] = y;
+      result.scale[r * n + c] = scale;
+    }
+  }
+  return result;
+}
+
+bool same_bits(const float* a, const float* b, int64_t size) {
+  return size == 0 || std::memcmp(a, b, size * sizeof(float)) == 0;
+}
+
+Linear identity(int64_t size, const MatrixKernels& kernels) {
+  Values weight(size * size);
+  for (int64_t i = 0; i < size; ++i) weight[i * size + i] = 1.0f;
+  return Linear(weight.data(), nullptr, size, size, kernels);
+}
+
+// One shape on one set of kernels.
+class ProductTest {
+ public:
+  ProductTest(const MatrixKernels& kernels, const std::string& name, Precision precision, int64_t n,
+              int64_t k)
+      : kernels_(kernels),
+        precision_(precision),
+        name_(name + " N " + std::to_string(n) + " K " + std::to_string(k)),
+        n_(n),
+        k_(k),
+        weight_(random_values(2 * n * k, 1.0f / std::sqrt(static_cast<float>(k)))),
+        bias_(random_values(2 * n, 1.0f)),
+        x_(random_values(kMaxRows * k, 1.0f)),
+        linear_(weight_.data(), bias_.data(), n, k, kernels),
+        gated_(weight_.data(), bias_.data(), 2 * n, k, kernels),
+        identity_(identity(n, kernels)) {}
+
+  void run() {
+    const Reference first = reference(x_, weight_, Values(bias_.begin(), bias_.begin() + n_), k_, precision_);
+    const Values second_weight(weight_.begin() + n_ * k_, weight_.end());
+    const Reference second =
+        reference(x_, second_weight, Values(bias_.begin() + n_, bias_.end()), k_, precision_);
+    const Bounds bounds = bounds_of(precision_);
+    const Values stored = store(0, kMaxRows);
+    const Values added = add(0, kMaxRows);
+    const Values unbiased = store_without_bias();
+    for (size_t i = 0; i < first.y.size(); ++i) {
+      const double bound = bounds.product * first.scale[i], y = first.y[i];
+      check_near(stored[i], y, bound, "store");
+      check_near(added[i], residual(i) + y, bound + 1e-6 * std::abs(residual(i)), "add");
+      check_near(unbiased[i], y - bias_[i % n_], bound, "no bias");
+    }
+    for (Activation activation : kActivations) {
+      const Values one = activate(activation, 0, kMaxRows), two = activate_gated(activation, 0, kMaxRows);
+      const std::string of = " activation " + std::to_string(static_cast<int>(activation));
+      for (size_t i = 0; i < first.y.size(); ++i) {
+        const double y = activated(first.y[i], activation), gate = second.y[i];
+        // No activation is steeper than 1.2.
+        const double bound = 1.2 * bounds.product * first.scale[i] + bounds.activation;
+        check_near(one[i], y, bound + bounds.rounding * std::abs(y), "activate" + of);
+        check_near(two[i], y * gate,
+                   (bound + bounds.product * second.scale[i]) * (1 + std::abs(gate) + std::abs(y)) +
+                       bounds.rounding * std::abs(y * gate),
+                   "activate_gated" + of);
+      }
+    }
+    check_rows(
+        activate(Activation::gelu, 0, kMaxRows),
+        [&](int64_t begin, int64_t m) { return activate(Activation::gelu, begin, m); }, "activate");
+    check_rows(
+        activate_gated(Activation::silu, 0, kMaxRows),
+        [&](int64_t begin, int64_t m) { return activate_gated(Activation::silu, begin, m); },
+        "activate_gated");
+    check_rows(stored, [&](int64_t begin, int64_t m) { return store(begin, m); }, "store");
+    check_rows(added, [&](int64_t begin, int64_t m) { return add(begin, m); }, "add");
+  }
+
+ private:
+  // x's rows begin .. begin + m, in memory that held NaN everywhere.
+  Operand operand(int64_t begin, int64_t m) const {
+    Operand x(kernels_);
+    poison(x, k_);
+    x.resize(m, k_);
+    // Two pieces, as a layer norm hands over row blocks.
+    const int64_t half = m / 2;
+    x.write(half, x_.data() + (begin + half) * k_, k_, m - half);
+    x.write(0, x_.data() + begin * k_, k_, half);
+    return x;
+  }
+
+  static void poison(Operand& x, int64_t num_columns) {
+    const int64_t size = num_columns + 64, m = kMaxRows + 64;
+    const Values nan(m * size, kNaN);
+    x.resize(m, size);
+    x.write(0, nan.data(), size, m);
+  }
+
+  // Rows further apart than they are long; what stands between and behind must stay.
+  Values unstrided(const Values& out, int64_t m, float untouched) const {
+    Values result;
+    bool kept = true;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int64_t row = i / stride(), column = i % stride();
+      if (row < m && column < n_)
+        result.push_back(out[i]);
+      else
+        kept = kept && same_bits(&out[i], &untouched, 1);
+    }
+    check(kept, name_ + " wrote outside its rows or columns");
+    return result;
+  }
+
+  int64_t stride() const { return n_ + 5; }
+
+  Values store(int64_t begin, int64_t m) const {
+    Values out(stride() * (m + 2), kNaN);
+    linear_.store(operand(begin, m), out.data(), stride());
+    return unstrided(out, m, kNaN);
+  }
+
+  Values store_without_bias() const {
+    Values out(kMaxRows * n_, kNaN);
+    Linear(weight_.data(), nullptr, n_, k_, kernels_).store(operand(0, kMaxRows), out.data(), n_);
+    return out;
+  }
+
+  static float residual(int64_t index) { return 0.25f * static_cast<float>(index % 31) - 3.0f; }
+
+  Values add(int64_t begin, int64_t m) const {
+    Values out(stride() * (m + 2), kNaN);
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < n_; ++c) out[r * stride() + c] = residual((begin + r) * n_ + c);
+    }
+    linear_.add(operand(begin, m), out.data(), stride());
+    return unstrided(out, m, kNaN);
+  }
+
+  Values read(const Operand& x) const {
+    Values out(x.num_rows() * n_);
+    identity_.store(x, out.data(), n_);
+    return out;
+  }
+
+  template <class Product>
+  Values activate_with(const Product& product, Activation activation, int64_t begin, int64_t m) const {
+    Operand out(kernels_);
+    poison(out, n_);
+    product.activate(operand(begin, m), activation, out);
+    check(out.num_rows() == m && out.num_columns() == n_, name_ + " gives an operand of another shape");
+    return read(out);
+  }
+
+  Values activate(Activation activation, int64_t begin, int64_t m) const {
+    return activate_with(linear_, activation, begin, m);
+  }
+
+  Values activate_gated(Activation activation, int64_t begin, int64_t m) const {
+    return activate_with(gated_, activation, begin, m);
+  }
+
+  // The last m of all rows give the bits they gave among all.
+  template <class Call>
+  void check_rows(const Values& all, Call&& call, const std::string& what) const {
+    for (int64_t m : kRowCounts) {
+      const int64_t begin = kMaxRows - m;
+      const Values some = call(begin, m);
+      check(same_bits(some.data(), all.data() + begin * n_, m * n_),
+            name_ + " " + what + ": other bits for " + std::to_string(m) + " rows");
+    }
+  }
+
+  void check_near(double result, double expected, double bound, const std::string& what) const {
+    if (std::abs(result - expected) <= bound) return;
+    check(false, name_ + " " + what + ": " + std::to_string(result) + " instead of " +
+                     std::to_string(expected) + ", bound " + std::to_string(bound));
+  }
+
+  const MatrixKernels& kernels_;
+  Precision precision_;
+  std::string name_;
+  int64_t n_, k_;
+  Values weight_, bias_, x_;
+  Linear linear_;
+  GatedLinear gated_;
+  Linear identity_;
+};
+
+// NaN and infinities stay in their rows, through two products and an activation.
+void test_non_finite(const MatrixKernels& kernels, const std::string& name) {
+  constexpr int64_t m = 40, n = 33, k = 70;
+  const Values weight = random_values(n * k, 0.2f), second_weight = random_values(n * n, 0.2f);
+  const Linear first(weight.data(), nullptr, n, k, kernels);
+  const Linear second(second_weight.data(), nullptr, n, n, kernels);
+  Values x = random_values(m * k, 1.0f);
+  const auto forward = [&] {
+    Operand operand(kernels), inner(kernels);
+    operand.resize(m, k);
+    operand.write(0, x.data(), k, m);
+    first.activate(operand, Activation::gelu, inner);
+    Values out(m * n);
+    second.store(inner, out.data(), n);
+    return out;
+  };
+  const Values clean = forward();
+  x[3 * k + 69] = kNaN;
+  x[17 * k] = std::numeric_limits<float>::infinity();
+  x[39 * k + 5] = -std::numeric_limits<float>::infinity();
+  const Values out = forward();
+  for (int64_t r = 0; r < m; ++r) {
+    if (r == 3) {
+      for (int64_t c = 0; c < n; ++c) check(std::isnan(out[r * n + c]), name + ": NaN was lost");
+    } else if (r != 17 && r != 39) {
+      check(same_bits(&out[r * n], &clean[r * n], n), name + ": a row was changed by its neighbours");
+    }
+  }
+}
+
+void test_activations(const MatrixKernels& kernels, const std::string& name, Precision precision) {
+  constexpr int64_t k = 32, m = 1000;
+  const Linear same = identity(k, kernels);
+  Values x(m * k);
+  for (int64_t i = 0; i < m * k; ++i)
+    x[i] = static_cast<float>(factor(-16.0f + static_cast<float>(i) * 0.001f, precision));
+  x[0] = -1e4f;
+  x[1] = 1e4f;
+  x[2] = -0.0f;
+  Operand operand(kernels), out(kernels);
+  operand.resize(m, k);
+  operand.write(0, x.data(), k, m);
+  Values results(m * k);
+  const Bounds bounds = bounds_of(precision);
+  for (Activation activation : kActivations) {
+    same.activate(operand, activation, out);
+    same.store(out, results.data(), k);
+    for (int64_t i = 0; i < m * k; ++i) {
+      const double y = activated(x[i], activation);
+      if (std::abs(results[i] - y) <= bounds.activation + (bounds.rounding + bounds.product) * std::abs(y))
+        continue;
+      check(false, name + " activation " + std::to_string(static_cast<int>(activation)) + " of " +
+                       std::to_string(x[i]) + " gives " + std::to_string(results[i]) + " instead of " +
+                       std::to_string(y));
+    }
+  }
+}
+
+// On well-scaled data the exact precisions stay within 1e-5 of the largest result.
+void test_relative_error(const MatrixKernels& kernels, const std::string& name, Precision precision) {
+  constexpr int64_t m = 40, n = 64;
+  for (int64_t k : {64, 384, 1536}) {
+    const Values x = random_values(m * k, 1.0f), weight = random_values(n * k, 0.05f), bias(n);
+    Operand operand(kernels);
+    operand.resize(m, k);
+    operand.write(0, x.data(), k, m);
+    Values results(m * n);
+    Linear(weight.data(), nullptr, n, k, kernels).store(operand, results.data(), n);
+    const Reference expected = reference(x, weight, bias, k, precision);
+    double error = 0, largest = 0;
+    for (int64_t i = 0; i < m * n; ++i) {
+      error = std::max(error, std::abs(results[i] - expected.y[i]));
+      largest = std::max(largest, std::abs(expected.y[i]));
+    }
+    check(error <= 1e-5 * largest,
+          name + " K " + std::to_string(k) + ": relative error " + std::to_string(error / largest));
+  }
+}
+
+void test_threads(const MatrixKernels& kernels, const std::string& name) {
+  constexpr int64_t m = 65, n = 96, k = 128;
+  const Values weight = random_values(n * k, 0.1f), x = random_values(m * k, 1.0f);
+  const Linear linear(weight.data(), nullptr, n, k, kernels);
+  Operand operand(kernels);
+  operand.resize(m, k);
+  operand.write(0, x.data(), k, m);
+  Values expected(m * n);
+  linear.store(operand, expected.data(), n);
+  Values results[2] = {Values(m * n), Values(m * n)};
+  bool same[2] = {true, true};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        linear.store(operand, results[t].data(), n);
+        same[t] = same[t] && same_bits(results[t].data(), expected.data(), m * n);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  check(same[0] && same[1], name + ": threads disturb each other");
+}
+
+void test_misuse(const MatrixKernels& kernels, const MatrixKernels& other, const std::string& name) {
+  const Values weight(12, 1.0f);
+  const Linear linear(weight.data(), nullptr, 3, 4, kernels);
+  Operand narrow(kernels), foreign(other), right(kernels);
+  narrow.resize(1, 3);
+  foreign.resize(1, 4);
+  right.resize(1, 4);
+  Values out(3);
+  check_throws<std::invalid_argument>([&] { linear.store(narrow, out.data(), 3); }, name + " wrong K");
+  check_throws<std::invalid_argument>([&] { linear.add(foreign, out.data(), 3); }, name + " foreign operand");
+  check_throws<std::invalid_argument>([&] { linear.activate(right, Activation::none, foreign); },
+                                      name + " foreign result");
+  check_throws<std::invalid_argument>([&] { linear.activate(right, Activation::none, right); },
+                                      name + " in place");
+}
+
+}  // namespace
+
+int main() {
+  for (Isa isa : available_isas()) {
+    for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16}) {
+      const MatrixKernels& kernels = matrix_kernels(precision, isa);
+      const std::string name = std::string(precision_name(precision)) + " on " + isa_name(isa);
+      for (int64_t n : kSizes) {
+        for (int64_t k : kSizes) ProductTest(kernels, name, precision, n, k).run();
+      }
+      test_non_finite(kernels, name);
+      test_activations(kernels, name, precision);
+      test_relative_error(kernels, name, precision);
+      test_threads(kernels, name);
+      test_misuse(
+          kernels,
+          matrix_kernels(precision == Precision::float32 ? Precision::bfloat16 : Precision::float32, isa),
+          name);
+    }
+  }
+  return mlmfast::testing::report("matrix_test");
+}

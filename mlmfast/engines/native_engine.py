@@ -1,0 +1,64 @@
+"""Our own C++ core on a CPU: packed rows, no padding, no torch."""
+
+from __future__ import annotations
+
+from mlmfast import _core
+from mlmfast.engines.base import ModelFiles, Outputs
+from mlmfast.errors import ModelError, SettingsError
+from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
+
+
+class NativeEngine:
+    """See engines.base.Engine."""
+
+    def __init__(self, files: ModelFiles, *, precision: str = "float32") -> None:
+        """Raises ModelError for a model this engine cannot run or trust, SettingsError for a precision
+        this CPU has no kernels for."""
+        try:
+            self._model = _core.Model(str(files.source.folder), precision)
+        except _core.ModelError as error:
+            raise ModelError(str(error)) from error
+        except ValueError as error:
+            raise SettingsError(f"precision {precision!r}: {error}") from error
+        self._precision = precision
+        self.max_length: int = self._model.max_length
+        self.max_batch_tokens = 4096
+        self.max_workers: int | None = None
+
+    def prepare_thread(self) -> None:
+        """See engines.base.Engine. Nothing to do: each thread's scratch is made by its first batch."""
+
+    def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
+        """See engines.base.Engine."""
+        found = self._model.score(
+            batch.input_ids,
+            batch.text_offsets,
+            batch.token_type_ids,
+            batch.row_text,
+            batch.mask_positions,
+            batch.mask_offsets,
+            batch.target_positions,
+            batch.target_ids,
+            batch.target_offsets,
+            batch.mask_token_id,
+            rank=outputs.rank,
+            entropy=outputs.entropy,
+            top_k=outputs.top_k,
+        )
+        return TargetOutputs(
+            log_prob=found["log_prob"],
+            rank=found["rank"],
+            entropy=found["entropy"],
+            top_ids=found["top_ids"],
+            top_log_probs=found["top_log_probs"],
+        )
+
+    def describe(self) -> JsonRecord:
+        """See engines.base.Engine."""
+        return {
+            "engine": "native",
+            "precision": self._precision,
+            "device": "cpu",
+            "isa": _core.isa(),
+            "versions": {},
+        }
