@@ -54,7 +54,8 @@ mlmfast::Head make_head(const Array<float>& weight, const std::optional<Array<fl
   const float* bias_data = bias ? bias->data() : nullptr;
   const uint8_t* subset_data = subset ? subset->data() : nullptr;
   py::gil_scoped_release release;
-  return mlmfast::Head(weight.data(), bias_data, subset_data, vocab_size, hidden_size, chosen);
+  return mlmfast::Head(weight.data(), bias_data, subset_data, vocab_size, hidden_size,
+                       mlmfast::Precision::float32, chosen);
 }
 
 // The arrays results are written to, one per kind that is asked for.

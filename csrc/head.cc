@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@ namespace mlmfast {
 namespace {
 
 constexpr int64_t kCacheFloats = 128 * 1024;  // 512 KB: a row chunk and a tile's weights fit in L2 together
-constexpr int64_t kMaxTileColumns = 512;      // a block's logits stay close to L1
+constexpr int64_t kMaxTileColumns = 512;
+constexpr int64_t kBlockRows = 64;            // whole blocks of every kernel; a block's logits stay in L2
 constexpr int64_t kFindSlack = 16;            // floats find_greater may read past a tile
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
@@ -47,10 +49,12 @@ struct Row {
 
 // Scratch of one thread; it grows to the largest call and stays.
 struct Workspace {
-  AlignedBuffer hidden;  // [rows of the chunk, hidden stride]
-  AlignedBuffer tile;    // [rows of the block, tile columns]
-  AlignedBuffer masked;  // [tile columns]
-  AlignedBuffer panel;   // [panel columns]
+  std::optional<Operand> hidden;           // [rows of the chunk, H]
+  std::optional<Operand> hidden_row;       // [1, H]
+  const MatrixKernels* products = nullptr;  // those of the operands
+  AlignedBuffer tile;                       // [rows of the block, tile columns]
+  AlignedBuffer masked;                     // [tile columns]
+  AlignedBuffer panel;                      // [one unit of columns]
   std::vector<int64_t> row_indices;   // rows that have targets
   std::vector<int64_t> target_order;  // [t] each row's targets by id
   std::vector<float> target_logits;   // [t]
@@ -70,8 +74,13 @@ class Head::Pass {
 
   void run() {
     order_targets();
+    if (workspace_.products != &head_.products_) {
+      workspace_.products = &head_.products_;
+      workspace_.hidden.emplace(head_.products_);
+      workspace_.hidden_row.emplace(head_.products_);
+    }
     const int64_t num_rows = static_cast<int64_t>(workspace_.row_indices.size());
-    const int64_t max_rows = std::max(kernels_.block_rows, kCacheFloats / head_.hidden_size_);
+    const int64_t max_rows = std::max(kBlockRows, kCacheFloats / head_.hidden_size() / kBlockRows * kBlockRows);
     const int64_t num_chunks = ceil_div(num_rows, max_rows);
     for (int64_t c = 0; c < num_chunks; ++c) {
       start_rows(c * num_rows / num_chunks, (c + 1) * num_rows / num_chunks);
@@ -115,57 +124,45 @@ class Head::Pass {
     pack_hidden();
   }
 
-  const float* hidden_row(const Row& row) const { return inputs_.hidden + row.index * head_.hidden_size_; }
+  const float* hidden_row(const Row& row) const { return inputs_.hidden + row.index * head_.hidden_size(); }
 
   // Ranks compare against the target's logit, so it must be known before the tiles pass; the same
   // kernel makes it the same bits as in the tile.
   void compute_target_logits(const Row& row) {
-    const int64_t columns = kernels_.panel_columns;
-    float* panel = workspace_.panel.reserve(columns);
+    const int64_t unit = head_.decoder_.column_unit();
+    float* panel = workspace_.panel.reserve(unit);
+    Operand& operand = *workspace_.hidden_row;
+    operand.resize(1, head_.hidden_size());
+    operand.write(0, hidden_row(row), head_.hidden_size(), 1);
     for (int64_t t = row.target_begin; t < row.target_end; ++t) {
-      const int64_t id = inputs_.target_ids[t], first = id - id % columns;
-      kernels_.gemm_tile(hidden_row(row), head_.hidden_size_, 1, head_.panels_at(first),
-                         head_.bias_.data() + first, 1, head_.hidden_size_, panel, columns);
+      const int64_t id = inputs_.target_ids[t], first = id - id % unit;
+      head_.decoder_.store_part(operand, 0, 1, first, std::min(unit, head_.vocab_size() - first), panel, unit);
       workspace_.target_logits[t] = panel[id - first];
     }
   }
 
-  int64_t num_blocks() const {
-    return ceil_div(static_cast<int64_t>(workspace_.rows.size()), kernels_.block_rows);
-  }
-
-  // Blocks as even as possible: no block is left with a row or two.
-  int64_t block_begin(int64_t block) const {
-    return block * static_cast<int64_t>(workspace_.rows.size()) / num_blocks();
-  }
-
   void pack_hidden() {
     const int64_t num_rows = static_cast<int64_t>(workspace_.rows.size());
-    float* packed = workspace_.hidden.reserve(num_rows * hidden_stride());
+    workspace_.hidden->resize(num_rows, head_.hidden_size());
     for (int64_t r = 0; r < num_rows; ++r) {
-      std::copy_n(hidden_row(workspace_.rows[r]), head_.hidden_size_, packed + r * hidden_stride());
+      workspace_.hidden->write(r, hidden_row(workspace_.rows[r]), head_.hidden_size(), 1);
     }
   }
 
-  // An odd number of cache lines, so that the rows of a block use every cache set.
-  int64_t hidden_stride() const {
-    constexpr int64_t kLineFloats = 16;
-    return (ceil_div(head_.hidden_size_, kLineFloats) | 1) * kLineFloats;
-  }
-
   void score_rows() {
-    const int64_t stride = head_.tile_columns_;
-    float* tile = workspace_.tile.reserve(kernels_.block_rows * stride + kFindSlack);
+    const int64_t stride = head_.tile_columns_, num_rows = static_cast<int64_t>(workspace_.rows.size());
+    float* tile = workspace_.tile.reserve(kBlockRows * stride + kFindSlack);
     workspace_.masked.reserve(stride);
-    for (int64_t first = 0; first < head_.padded_vocab_size_; first += stride) {
-      const int64_t columns = std::min(stride, head_.padded_vocab_size_ - first);
-      for (int64_t b = 0; b < num_blocks(); ++b) {
-        const int64_t begin = block_begin(b), num_rows = block_begin(b + 1) - begin;
-        kernels_.gemm_tile(workspace_.hidden.data() + begin * hidden_stride(), hidden_stride(), num_rows,
-                           head_.panels_at(first), head_.bias_.data() + first,
-                           columns / kernels_.panel_columns, head_.hidden_size_, tile, stride);
-        for (int64_t r = 0; r < num_rows; ++r) {
-          consume(workspace_.rows[begin + r], tile + r * stride, first, columns);
+    for (int64_t first = 0; first < head_.vocab_size(); first += stride) {
+      const int64_t columns = std::min(stride, head_.vocab_size() - first);
+      const int64_t whole = ceil_div(columns, kHeadColumns) * kHeadColumns;
+      for (int64_t begin = 0; begin < num_rows; begin += kBlockRows) {
+        const int64_t block_rows = std::min(kBlockRows, num_rows - begin);
+        head_.decoder_.store_part(*workspace_.hidden, begin, block_rows, first, columns, tile, stride);
+        for (int64_t r = 0; r < block_rows; ++r) {
+          float* logits = tile + r * stride;
+          std::fill(logits + columns, logits + whole, kMinusInfinity);
+          consume(workspace_.rows[begin + r], logits, first, whole);
         }
       }
     }
@@ -228,42 +225,18 @@ class Head::Pass {
 };
 
 Head::Head(const float* weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
-           int64_t hidden_size, Isa isa)
-    : vocab_size_(vocab_size), hidden_size_(hidden_size), isa_(isa), kernels_(head_kernels(isa)) {
-  const int64_t columns = kernels_.panel_columns;
-  padded_vocab_size_ = ceil_div(vocab_size, columns) * columns;
-  const int64_t cached_panels = kCacheFloats / (hidden_size * columns);
-  tile_columns_ = columns * std::clamp(cached_panels, int64_t{1}, kMaxTileColumns / columns);
-  pack_weight(weight);
-
-  float* packed_bias = bias_.reserve(padded_vocab_size_);
-  std::fill_n(packed_bias, padded_vocab_size_, kMinusInfinity);
-  for (int64_t v = 0; v < vocab_size; ++v) packed_bias[v] = bias == nullptr ? 0.0f : bias[v];
+           int64_t hidden_size, Precision precision, Isa isa)
+    : isa_(isa),
+      kernels_(head_kernels(isa)),
+      products_(matrix_kernels(precision, isa)),
+      decoder_(weight, bias, vocab_size, hidden_size, products_) {
+  const int64_t unit = std::max(kHeadColumns, decoder_.column_unit());
+  tile_columns_ = unit * std::clamp(kCacheFloats / (hidden_size * unit), int64_t{1}, kMaxTileColumns / unit);
   if (subset == nullptr) return;
-  float* penalty = subset_penalty_.reserve(padded_vocab_size_);
-  std::fill_n(penalty, padded_vocab_size_, kMinusInfinity);
+  const int64_t padded = ceil_div(vocab_size, tile_columns_) * tile_columns_;
+  float* penalty = subset_penalty_.reserve(padded);
+  std::fill_n(penalty, padded, kMinusInfinity);
   for (int64_t v = 0; v < vocab_size; ++v) penalty[v] = subset[v] != 0 ? 0.0f : kMinusInfinity;
-}
-
-void Head::pack_weight(const float* weight) {
-  const int64_t columns = kernels_.panel_columns;
-  float* packed = panels_.reserve(padded_vocab_size_ * hidden_size_);
-  if (padded_vocab_size_ > vocab_size_) {
-    const int64_t last_panel = padded_vocab_size_ - columns;
-    std::fill_n(packed + last_panel * hidden_size_, columns * hidden_size_, 0.0f);
-  }
-  constexpr int64_t kStrip = 16;  // a strip of a panel stays in L1 while its columns are written
-  for (int64_t first = 0; first < vocab_size_; first += columns) {
-    float* panel = packed + first * hidden_size_;
-    const int64_t num_columns = std::min(columns, vocab_size_ - first);
-    for (int64_t strip = 0; strip < hidden_size_; strip += kStrip) {
-      const int64_t strip_end = std::min(strip + kStrip, hidden_size_);
-      for (int64_t c = 0; c < num_columns; ++c) {
-        const float* row = weight + (first + c) * hidden_size_;
-        for (int64_t k = strip; k < strip_end; ++k) panel[k * columns + c] = row[k];
-      }
-    }
-  }
 }
 
 void Head::score(const HeadInputs& inputs, const HeadOutputs& outputs) const {

@@ -142,6 +142,19 @@ void Linear::store(const Operand& x, float* out, int64_t stride) const {
   kernels_.store(product(x), out, stride);
 }
 
+void Linear::store_part(const Operand& x, int64_t first_row, int64_t num_rows, int64_t first_column,
+                        int64_t num_columns, float* out, int64_t stride) const {
+  MatrixProduct part = product(x);
+  part.x += first_row * part.x_stride;
+  part.num_rows = num_rows;
+  part.num_columns = num_columns;
+  part.panels[0] += first_column * plane_words_ * kernels_.num_planes;
+  part.biases[0] += first_column;
+  kernels_.store(part, out, stride);
+}
+
+int64_t Linear::column_unit() const { return kernels_.panel_columns; }
+
 void Linear::add(const Operand& x, float* out, int64_t stride) const {
   kernels_.add(product(x), out, stride);
 }

@@ -54,12 +54,13 @@ void reorder(const std::vector<int64_t>& order, int64_t width, std::vector<T>& s
   }
 }
 
-Head make_head(const ModelSpec& spec, const Weights& weights, Isa isa) {
+// The head's errors are not averaged away by later layers: where the encoder rounds to bfloat16, it does not.
+Head make_head(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa) {
   const std::vector<float> decoder =
       weights.has(Role::decoder_weight) ? weights.floats(Role::decoder_weight) : weights.floats(Role::word_embeddings);
   const std::vector<float> bias = spec.decoder_bias ? weights.floats(Role::decoder_bias) : std::vector<float>();
   return Head(decoder.data(), bias.empty() ? nullptr : bias.data(), nullptr, spec.vocab_size, spec.embedding_size,
-              isa);
+              precision == Precision::float32 ? precision : Precision::bf16x3, isa);
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ Model::Model(const ModelSpec& spec, const std::string& folder, Precision precisi
     : Model(spec, Weights(folder, spec), precision, isa) {}
 
 Model::Model(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa)
-    : encoder_(spec, weights, precision, isa), head_(make_head(spec, weights, isa)) {}
+    : encoder_(spec, weights, precision, isa), head_(make_head(spec, weights, precision, isa)) {}
 
 void Model::score(const RowBatch& batch, const HeadOutputs& outputs) const {
   check_row_batch(batch, spec());

@@ -4,20 +4,9 @@
 
 #include "cpu/exp.h"
 #include "cpu/head_kernels.h"
-#include "cpu/matrix_gemm.h"
 
 namespace mlmfast {
 namespace {
-
-template <class Ops>
-void gemm_tile(const float* hidden, int64_t hidden_stride, int64_t num_rows, const float* panels,
-               const float* bias, int64_t num_panels, int64_t hidden_size, float* tile, int64_t tile_stride) {
-  constexpr int kColumns = 2 * Ops::kWidth;
-  for (int64_t p = 0; p < num_panels; ++p) {
-    multiply<Float32Format<Ops>>(hidden, hidden_stride, num_rows, panels + p * hidden_size * kColumns,
-                                 bias + p * kColumns, hidden_size, tile + p * kColumns, tile_stride);
-  }
-}
 
 template <class Ops, bool kWithEntropy>
 LogSumExp log_sum_exp(const float* logits, int64_t size) {
@@ -77,8 +66,7 @@ int64_t find_greater(const float* logits, int64_t begin, int64_t size, float thr
 
 template <class Ops>
 constexpr HeadKernels make_head_kernels() {
-  return {Ops::kBlockRows,        2 * Ops::kWidth, gemm_tile<Ops>,     log_sum_exp<Ops, false>,
-          log_sum_exp<Ops, true>, add<Ops>,        count_greater<Ops>, find_greater<Ops>};
+  return {log_sum_exp<Ops, false>, log_sum_exp<Ops, true>, add<Ops>, count_greater<Ops>, find_greater<Ops>};
 }
 
 }  // namespace

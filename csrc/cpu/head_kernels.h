@@ -1,4 +1,4 @@
-// What every instruction set provides to the head: one GEMM tile and reductions over a row of it.
+// What every instruction set provides to the head: reductions over a row of a tile of logits.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,10 @@ struct LogSumExp {
   float weighted_sum = 0;
 };
 
+constexpr int64_t kHeadColumns = 32;
+
 struct HeadKernels {
-  int64_t block_rows;     // most rows one micro-kernel takes
-  int64_t panel_columns;  // columns of one packed weight panel
-
-  // Logits of a block of rows: tile[r * tile_stride + c] = bias[c] + sum over k of hidden[r, k] panels[k, c],
-  // summed in the same order whatever num_rows is. hidden [num_rows, hidden_stride], num_rows <= block_rows;
-  // panels [num_panels, H, panel_columns].
-  void (*gemm_tile)(const float* hidden, int64_t hidden_stride, int64_t num_rows, const float* panels,
-                    const float* bias, int64_t num_panels, int64_t hidden_size, float* tile,
-                    int64_t tile_stride);
-
-  // The reductions take rows of whole panels, 64-byte aligned.
+  // The reductions take a multiple of kHeadColumns logits, 64-byte aligned.
   LogSumExp (*log_sum_exp)(const float* logits, int64_t size);
   LogSumExp (*log_sum_exp_with_entropy)(const float* logits, int64_t size);
   void (*add)(const float* a, const float* b, int64_t size, float* sum);

@@ -6,6 +6,7 @@
 
 #include "mlmfast/aligned_buffer.h"
 #include "mlmfast/isa.h"
+#include "mlmfast/matrix.h"
 
 namespace mlmfast {
 
@@ -35,35 +36,30 @@ struct HeadOutputs {
 // Throws std::invalid_argument where the inputs would make score read or write out of bounds.
 void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vocab_size);
 
-// A weight [V, H] with optional bias [V] and optional subset flags [V], packed once for one
+// A weight [V, H] with optional bias [V] and optional subset flags [V], packed once for one precision and
 // instruction set. score may run in several threads at once; each keeps its own scratch.
 // A row's results are the same bits whatever rows stand beside it.
 class Head {
  public:
   Head(const float* weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
-       int64_t hidden_size, Isa isa);
+       int64_t hidden_size, Precision precision, Isa isa);
 
   void score(const HeadInputs& inputs, const HeadOutputs& outputs) const;
 
-  int64_t vocab_size() const { return vocab_size_; }
-  int64_t hidden_size() const { return hidden_size_; }
+  int64_t vocab_size() const { return decoder_.num_rows(); }
+  int64_t hidden_size() const { return decoder_.num_columns(); }
   bool has_subset() const { return subset_penalty_.data() != nullptr; }
   Isa isa() const { return isa_; }
 
  private:
   class Pass;
 
-  const float* panels_at(int64_t column) const { return panels_.data() + column * hidden_size_; }
-  void pack_weight(const float* weight);
-
-  int64_t vocab_size_, hidden_size_;
   Isa isa_;
   const HeadKernels& kernels_;
-  int64_t padded_vocab_size_;     // V rounded up to whole panels
-  int64_t tile_columns_;          // whole panels whose weights stay in L2 while the rows pass
-  AlignedBuffer panels_;          // [padded V / panel_columns, H, panel_columns], zero where padded
-  AlignedBuffer bias_;            // [padded V], -inf where padded
-  AlignedBuffer subset_penalty_;  // [padded V], 0 for a flagged class, -inf for the others
+  const MatrixKernels& products_;
+  Linear decoder_;
+  int64_t tile_columns_;          // columns whose weights stay in L2 while the rows pass
+  AlignedBuffer subset_penalty_;  // [V rounded up to whole tiles], 0 for a flagged class, -inf for the others
 };
 
 }  // namespace mlmfast

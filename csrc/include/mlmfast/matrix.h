@@ -68,6 +68,12 @@ class Linear {
   // out [m, N] = x W^T + b; stride in floats, here and below.
   void store(const Operand& x, float* out, int64_t stride) const;
 
+  // The columns [first_column, first_column + num_columns) of that, for the rows [first_row, first_row + num_rows)
+  // of x: the same bits. first_column must be a multiple of column_unit().
+  void store_part(const Operand& x, int64_t first_row, int64_t num_rows, int64_t first_column,
+                  int64_t num_columns, float* out, int64_t stride) const;
+  int64_t column_unit() const;
+
   // out [m, N] += x W^T + b, in place.
   void add(const Operand& x, float* out, int64_t stride) const;
 
