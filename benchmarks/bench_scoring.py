@@ -21,6 +21,13 @@ from mlmfast.models import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 MINICONS_PYTHON = ROOT / ".venv-minicons" / "bin" / "python"
+OURS = (
+    ("torch", "float32", EXACT),
+    ("torch", "bfloat16", ROUNDED),
+    ("native", "float32", EXACT),
+    ("native", "bf16x3", EXACT),
+    ("native", "bfloat16", ROUNDED),
+)
 WARM_UP_SENTENCES, WARM_UP_PARAGRAPHS = 50, 1
 """Scored before the first round: a library prepares a kernel for each new shape."""
 
@@ -32,9 +39,9 @@ def contestants(folder: Path) -> list[Contestant]:
         found.append(Contestant("minicons, float32", MINICONS_PYTHON, ["minicons", str(folder)], EXACT))
     else:
         print("minicons is not measured: .venv-minicons is missing, make it with benchmarks/peers.sh\n")
-    for precision, bound in (("float32", EXACT), ("bfloat16", ROUNDED)):
-        arguments = ["mlmfast", str(folder), "--engine", "torch", "--precision", precision]
-        found.append(Contestant(f"mlmfast torch, {precision}", here, arguments, bound))
+    for engine, precision, bound in OURS:
+        arguments = ["mlmfast", str(folder), "--engine", engine, "--precision", precision]
+        found.append(Contestant(f"mlmfast {engine}, {precision}", here, arguments, bound))
     return found
 
 

@@ -34,7 +34,9 @@ def score(
         str, typer.Option(help="original, word_l2r, whole_word, stride:K, none, causal.")
     ] = "original",
     engine: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="float32 (default), bf16x3 (native) or bfloat16.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32 (default), bf16x3 (native) or bfloat16.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
     per: Annotated[Literal["text", "word", "token"], typer.Option(help="What is reported.")] = "text",
     output_format: Annotated[

@@ -10,17 +10,22 @@ from typing import Any
 
 from mlmfast.errors import ModelError
 
-POSITION_OFFSETS = {
-    "roberta": "pad",
-    "xlm-roberta": "pad",
-    "xlm-roberta-xl": "pad",
-    "camembert": "pad",
-    "data2vec-text": "pad",
-    "roberta-prelayernorm": "pad",
-    "mpnet": "pad",
-    "esm": "pad",
-}
+PAD_OFFSET_TYPES = frozenset(
+    {
+        "roberta",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "camembert",
+        "data2vec-text",
+        "roberta-prelayernorm",
+        "mpnet",
+        "esm",
+    }
+)
 """Model types whose first position is pad_token_id + 1: the table of positions holds that many more."""
+
+DEFAULT_PAD_ID = 1
+"""What those model types take where config.json leaves pad_token_id out."""
 
 CAUSAL_ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
 
@@ -89,9 +94,9 @@ def _kind(values: Mapping[str, Any], architecture: str) -> str:
 def _max_length(folder: Path, values: Mapping[str, Any]) -> int:
     positions = values.get("max_position_embeddings", values.get("n_positions"))
     limit = positions if isinstance(positions, int) and positions > 0 else _UNLIMITED
-    if POSITION_OFFSETS.get(values["model_type"]) == "pad" and limit < _UNLIMITED:
+    if values["model_type"] in PAD_OFFSET_TYPES and limit < _UNLIMITED:
         pad = values.get("pad_token_id")
-        limit -= (pad if isinstance(pad, int) else 0) + 1
+        limit -= (pad if isinstance(pad, int) else DEFAULT_PAD_ID) + 1
     tokenizer_file = folder / "tokenizer_config.json"
     if tokenizer_file.is_file():
         try:
