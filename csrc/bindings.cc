@@ -187,7 +187,8 @@ PYBIND11_MODULE(_core, m) {
            py::arg("top_k") = 0)
       .def_property_readonly("isa", [](const mlmfast::Head& head) { return mlmfast::isa_name(head.isa()); });
 
-  py::register_exception<mlmfast::ModelError>(m, "ModelError");
+  const auto model_error = py::register_exception<mlmfast::ModelError>(m, "ModelError");
+  py::register_exception<mlmfast::UnsupportedModelError>(m, "UnsupportedModelError", model_error);
   py::class_<mlmfast::Model>(m, "Model")
       .def(py::init(&make_model), py::arg("folder"), py::arg("precision"), py::arg("isa") = "")
       .def("score", &score_rows, py::arg("input_ids").noconvert(), py::arg("text_offsets").noconvert(),

@@ -36,7 +36,7 @@ class Config {
 
   [[noreturn]] void refuse(std::string_view key, const std::string& expected) const {
     const Json* found = values_.find(key);
-    throw ModelError(path_ + ": " + std::string(key) +
+    throw UnsupportedModelError(path_ + ": " + std::string(key) +
                      (found == nullptr ? " is missing" : " = " + json_text(*found)) + "; expected " +
                      expected);
   }

@@ -28,6 +28,9 @@ def isa() -> str:
 class ModelError(Exception):
     """A model that cannot be read, run or trusted."""
 
+class UnsupportedModelError(ModelError):
+    """A model that may be sound, but whose configuration this engine cannot carry out."""
+
 class Model:
     """A model folder loaded for the native engine; ModelError, or ValueError for a precision or ISA.
 

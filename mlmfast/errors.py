@@ -33,6 +33,10 @@ class ModelError(MlmfastError):
     """A model that cannot be found, read or trusted: no weights, no head, wrong kind."""
 
 
+class UnsupportedModelError(ModelError):
+    """A model that may be sound, but that the chosen engine cannot run."""
+
+
 class SettingsError(MlmfastError, ValueError):
     """Options that are unknown or do not fit together or do not fit the model."""
 

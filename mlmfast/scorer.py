@@ -22,7 +22,9 @@ from mlmfast.workers import Workers
 
 ON_ERROR = ("raise", "skip")
 WINDOW_TEXTS = 512
-WINDOW_CHARACTERS = 1 << 16
+WINDOW_ROW_TOKENS = 1 << 17
+CHARACTERS_PER_TOKEN = 4
+"""What bounds a window, and so how soon results come: texts, and tokens of their rows as estimated."""
 
 
 @dataclass
@@ -60,8 +62,8 @@ def load(
     unknown or do not fit; MissingExtraError if the engine's packages are not installed.
     """
     for name, value in (("workers", workers), ("max_batch_tokens", max_batch_tokens)):
-        if value is not None and value < 1:
-            raise SettingsError(f"{name} is {value}; expected a whole number from 1")
+        if value is not None:
+            _check_whole(name, value, 1)
     source = resolve(model, revision=revision, allow_pickle=allow_pickle)
     config = read_config(source.folder)
     checkpoint = Checkpoint.of(source.folder, allow_pickle=allow_pickle)
@@ -92,8 +94,6 @@ class Scorer:
         self, texts: Iterable[str | InputError], masking: str = "original", **options: object
     ) -> list[TextScore]:
         """The results of all texts, in their order; options and errors as for `score_iter`."""
-        if isinstance(texts, str):
-            raise SettingsError("texts is one string; expected a list of them: score([text])")
         return list(self.score_iter(texts, masking, **options))  # type: ignore[arg-type]
 
     def score_iter(
@@ -112,6 +112,7 @@ class Scorer:
     ) -> Iterator[TextScore]:
         """One result per text, in order, as they come; memory does not grow with the number of texts.
 
+        Results come a window at a time: up to 512 texts, fewer where they are long.
         An InputError among the texts stands for one that could not be read: raised or skipped in its place.
 
         masking: `original`, `word_l2r`, `whole_word`, `stride:K`, `none`, or `causal` for causal models.
@@ -124,6 +125,8 @@ class Scorer:
 
         Raises SettingsError for options that do not fit, at once; InputError for a text, naming its index.
         """
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise SettingsError(f"texts is {texts!r:.40}; expected an iterable of strings, such as [text]")
         plan = self._plan(masking, score_eos, overlong, on_error, rank, entropy, top_k, parse_special)
         return self._results(texts, plan, on_error, counts or RowCounts())
 
@@ -178,8 +181,7 @@ class Scorer:
     ) -> ScoringPlan:
         if on_error not in ON_ERROR:
             raise SettingsError(f"unknown on_error {on_error!r}; expected one of {', '.join(ON_ERROR)}")
-        if not 0 <= top_k <= self.files.config.vocab_size:
-            raise SettingsError(f"top_k is {top_k}; expected 0 to {self.files.config.vocab_size}")
+        _check_whole("top_k", top_k, 0, self.files.config.vocab_size)
         chosen = Masking.parse(masking)
         causal = self.files.config.kind == "causal"
         name = self.files.source.name
@@ -210,7 +212,7 @@ class Scorer:
     def _results(
         self, texts: Iterable[object], plan: ScoringPlan, on_error: str, counts: RowCounts
     ) -> Iterator[TextScore]:
-        windows = (Window(inputs, plan, self.files.tokenizer) for inputs in _windows_of(texts))
+        windows = (Window(inputs, plan, self.files.tokenizer) for inputs in _windows_of(texts, plan.masking))
         index = 0
         for window in self._workers.run(windows, plan.outputs):
             counts.num_rows += window.num_rows
@@ -228,7 +230,21 @@ class Scorer:
                 index += 1
 
 
-def _windows_of(texts: Iterable[object]) -> Iterator[list[object]]:
+def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not fits or (most is not None and isinstance(value, int) and value > most):
+        bound = f"from {least}" if most is None else f"{least} to {most}"
+        raise SettingsError(f"{name} is {value!r}; expected a whole number, {bound}")
+
+
+def _row_tokens(text: object, masking: Masking) -> int:
+    """About how many tokens a text's rows have together."""
+    length = len(text) // CHARACTERS_PER_TOKEN + 1 if isinstance(text, str) else 1
+    rows = {"none": 1, "causal": 1, "stride": masking.stride}.get(masking.kind, length)
+    return length * min(rows, length)
+
+
+def _windows_of(texts: Iterable[object], masking: Masking) -> Iterator[list[object]]:
     """Consecutive texts, as many as make a window."""
     window: list[object] = []
     size = 0
@@ -244,8 +260,8 @@ def _windows_of(texts: Iterable[object]) -> Iterator[list[object]]:
                 yield window
             raise
         window.append(text)
-        size += len(text) if isinstance(text, str) else 0
-        if len(window) >= WINDOW_TEXTS or size >= WINDOW_CHARACTERS:
+        size += _row_tokens(text, masking)
+        if len(window) >= WINDOW_TEXTS or size >= WINDOW_ROW_TOKENS:
             yield window
             window, size = [], 0
     if window:

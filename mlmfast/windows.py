@@ -176,27 +176,28 @@ class Window:
                         else f"the model takes {plan.max_tokens} tokens, too few for any text"
                     )
         if plan.masking.keeps_words_whole:
+            content = np.bincount(self._text_of_token()[texts.word_ids != -1], minlength=texts.num_texts)
             for text, start, end in zip(*multi_token_words(texts), strict=True):
-                problem = self._word_problem(int(text), int(start), int(end))
+                problem = self._word_problem(int(text), int(start), int(end), int(content[text]))
                 if problem is not None:
                     self._errors.setdefault(int(text), problem)
         for refused in self._errors:
             self._scored[texts.offsets[refused] : texts.offsets[refused + 1]] = False
 
-    def _word_problem(self, index: int, start: int, end: int) -> InputError | None:
-        """Why a word of several tokens cannot be kept whole, if so."""
+    def _word_problem(self, index: int, start: int, end: int, num_content: int) -> InputError | None:
+        """Why a word of several tokens cannot be kept whole, if so. num_content: the text's own tokens."""
         texts, plan = self._texts, self._plan
         num_tokens = end - start
         word = self._strings[index][texts.char_spans[start, 0] : texts.char_spans[end - 1, 1]]
-        content = texts.word_ids[texts.offsets[index] : texts.offsets[index + 1]] != -1
+        num_special = int(texts.lengths[index]) - num_content
         if len(UNSPACED.findall(word)) > 1:
             why = "its script is written without spaces and the tokenizer takes it for one word"
-        elif content.sum() == num_tokens > LONGEST_LONE_WORD:
+        elif num_content == num_tokens > LONGEST_LONE_WORD:
             why = "it is the whole text"
         elif (
             plan.overlong == "window"
-            and len(content) > plan.max_tokens
-            and num_tokens > longest_window_word(room(texts, index, plan.max_tokens))
+            and num_content + num_special > plan.max_tokens
+            and num_tokens > longest_window_word(plan.max_tokens - num_special)
         ):
             why = "no window holds it whole"
         else:

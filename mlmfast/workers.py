@@ -27,13 +27,17 @@ class Workers:
     def __init__(self, engine: Engine, num_workers: int | None) -> None:
         self.num_workers = num_workers or engine.max_workers or available_cores()
         self._engine = engine
-        self._pool = ThreadPoolExecutor(self.num_workers, "mlmfast", initializer=engine.prepare_thread)
         self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._pool = ThreadPoolExecutor(self.num_workers, "mlmfast", initializer=self._engine.prepare_thread)
+        self._process = os.getpid()
 
     def run(self, windows: Iterable[Window], outputs: Outputs) -> Iterator[Window]:
         """The windows in order, each once all its batches are computed. Raises SettingsError if closed."""
-        if self._closed:
-            raise SettingsError("this scorer was closed; load another")
+        if self._process != os.getpid():
+            self._start()  # a forked child has none of its parent's threads
         under_way: deque[tuple[Window, list[Future[tuple[TargetOutputs, Int64Array]]]]] = deque()
         source = iter(windows)
         failure: Exception | None = None
@@ -48,7 +52,7 @@ class Workers:
                     except Exception as error:  # raised below, once the windows before it are out
                         more, failure = False, error
                     else:
-                        batches = [self._pool.submit(self._score, window, b, outputs) for b in window.batches]
+                        batches = [self._submit(window, b, outputs) for b in window.batches]
                         under_way.append((window, batches))
                 if under_way:
                     window, batches = under_way[0]
@@ -67,6 +71,13 @@ class Workers:
         """Ends the threads."""
         self._closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(
+        self, window: Window, indices: Int64Array, outputs: Outputs
+    ) -> Future[tuple[TargetOutputs, Int64Array]]:
+        if self._closed:
+            raise SettingsError("this scorer was closed; load another")
+        return self._pool.submit(self._score, window, indices, outputs)
 
     def _score(
         self, window: Window, indices: Int64Array, outputs: Outputs

@@ -160,7 +160,7 @@ def test_bfloat16_error_on_real_text() -> None:
     texts = read_lines("inaugural.txt")[:12]
     found = []
     for precision in ("float32", "bfloat16"):
-        with mlmfast.load(precision=precision, workers=1) as scorer:
+        with mlmfast.load(engine="torch", precision=precision, workers=1) as scorer:
             found.append(np.concatenate([[t.log_prob for t in r.tokens] for r in scorer.score(texts)]))
     errors = np.abs(found[0] - found[1])
     assert 0 < errors.max() < TOLERANCE["bfloat16"]
@@ -186,7 +186,7 @@ def test_embedded_model_agrees_on_real_text() -> None:
     from mlmfast.models.source import EMBEDDED_FOLDER
 
     texts = read_lines("inaugural.txt")[:4]
-    with mlmfast.load(workers=1) as scorer:
+    with mlmfast.load(engine="torch", workers=1) as scorer:
         results = scorer.score(texts)
     for text, result in zip(texts, results, strict=True):
         log_probs = reference_log_probs(

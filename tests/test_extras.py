@@ -12,7 +12,7 @@ import sys
 sys.modules[{package!r}] = None
 import mlmfast
 try:
-    mlmfast.load()
+    mlmfast.load(engine="torch")
 except mlmfast.MissingExtraError as error:
     print(error)
 """

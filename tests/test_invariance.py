@@ -36,7 +36,7 @@ def test_alone_shuffled_and_under_other_budgets(name: str) -> None:
     shuffled = log_probs(tiny_scorer(name), [texts[i] for i in order], name)
     others = [alone, [shuffled[i] for i in np.argsort(order)]]
     for budget, workers in ((1, 1), (97, 2), (100_000, 3)):
-        with mlmfast.load(MODELS / name, max_batch_tokens=budget, workers=workers) as scorer:
+        with mlmfast.load(MODELS / name, engine="torch", max_batch_tokens=budget, workers=workers) as scorer:
             others.append(log_probs(scorer, texts, name))
     for other in others:
         for first, second in zip(together, other, strict=True):
@@ -47,6 +47,6 @@ def test_the_number_of_workers_changes_no_bit() -> None:
     texts = texts_for("bert")
     found = []
     for workers in (1, 2, 4):
-        with mlmfast.load(MODELS / "bert", workers=workers) as scorer:
+        with mlmfast.load(MODELS / "bert", engine="torch", workers=workers) as scorer:
             found.append([r.score for r in scorer.score(texts)])
     assert found[0] == found[1] == found[2]

@@ -33,6 +33,8 @@ from mlmfast.errors import ModelError, SettingsError
 )
 def test_untrustworthy_checkpoints_are_refused(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
+        mlmfast.load(MODELS / name, engine="torch")
+    with pytest.raises(ModelError):
         mlmfast.load(MODELS / name)
 
 
@@ -66,11 +68,13 @@ def test_causal_and_masked_maskings_do_not_mix() -> None:
         ("no-such-model-anywhere", "not a folder here, and the hub gave no model of that name"),
         (str(Path(__file__)), "is a file; expected a model's folder"),
         (str(MODELS), "no config.json"),
+        ("", "model is ''; expected a folder"),
+        (3, "model is 3; expected a folder"),
     ],
 )
-def test_models_that_are_not_there(model: str, message: str) -> None:
+def test_models_that_are_not_there(model: object, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        mlmfast.load(model)
+        mlmfast.load(model)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,8 @@ def test_models_that_are_not_there(model: str, message: str) -> None:
         ({"precision": "float8"}, "unknown precision 'float8'; expected one of float32"),
         ({"device": "abacus"}, "device 'abacus' cannot be used here"),
         ({"workers": 0}, "workers is 0"),
+        ({"workers": "2"}, "workers is '2'; expected a whole number"),
+        ({"max_batch_tokens": 2.5}, "max_batch_tokens is 2.5; expected a whole number"),
         ({"max_batch_tokens": 0}, "max_batch_tokens is 0"),
     ],
 )
@@ -88,8 +94,32 @@ def test_unknown_options(options: dict[str, object], message: str) -> None:
         mlmfast.load(MODELS / "bert", **options)  # type: ignore[arg-type]
 
 
-def copy_of_bert(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(MODELS / "bert", tmp_path / "bert"))
+def copy_of_bert(tmp_path: Path, **changes: object) -> Path:
+    """The tiny BERT with another config.json."""
+    folder = Path(shutil.copytree(MODELS / "bert", tmp_path / "bert"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["auto", "native", "torch"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 1},
+        {"num_hidden_layers": 5},
+        {"intermediate_size": 32},
+        {"position_embedding_type": "relative_key"},
+        {"quantization_config": {"quant_method": "fp8"}},
+        {"architectures": [3]},
+    ],
+    ids=str,
+)
+def test_a_config_that_contradicts_the_weights_is_refused(
+    tmp_path: Path, changes: dict[str, object], engine: str
+) -> None:
+    with pytest.raises(ModelError):
+        mlmfast.load(copy_of_bert(tmp_path, **changes), engine=engine)
 
 
 def test_a_cut_weights_file_is_refused(tmp_path: Path) -> None:
@@ -102,8 +132,7 @@ def test_a_cut_weights_file_is_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = copy_of_bert(tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    config["vocab_size"] -= 1
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] - 1}))
     with pytest.raises(ModelError, match="the two do not belong together"):
         mlmfast.load(folder)
 
@@ -124,17 +153,17 @@ def test_a_head_that_computes_something_else_is_noticed(monkeypatch: pytest.Monk
     wrong = dataclasses.replace(heads.HEADS["bert"], transform=("cls.predictions.transform.dense",))
     monkeypatch.setitem(heads.HEADS, "bert", wrong)
     with pytest.raises(ModelError, match="differs from the model's own output"):
-        mlmfast.load(MODELS / "bert")
+        mlmfast.load(MODELS / "bert", engine="torch")
 
 
 def test_a_family_without_a_layout_runs_its_own_head(monkeypatch: pytest.MonkeyPatch) -> None:
     from mlmfast.models import heads
 
     texts = ["the people of the nation", "a"]
-    with mlmfast.load(MODELS / "bert", workers=1) as scorer:
+    with mlmfast.load(MODELS / "bert", engine="torch", workers=1) as scorer:
         expected = scorer.score(texts, top_k=3, rank=True, entropy=True)
     monkeypatch.delitem(heads.HEADS, "bert")
-    with mlmfast.load(MODELS / "bert", workers=1) as scorer:
+    with mlmfast.load(MODELS / "bert", engine="torch", workers=1) as scorer:
         found = scorer.score(texts, top_k=3, rank=True, entropy=True)
     for first, second in zip(expected, found, strict=True):
         for a, b in zip(first.tokens, second.tokens, strict=True):

@@ -11,6 +11,7 @@ import sys
 
 import typer
 
+import mlmfast
 from mlmfast.cli.info import info
 from mlmfast.cli.score import score
 from mlmfast.errors import MlmfastError, SettingsError
@@ -26,8 +27,17 @@ app.command()(score)
 app.command()(info)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(mlmfast.__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
     verbose: bool = typer.Option(False, "--verbose", help="Log what is chosen automatically, on stderr."),
 ) -> None:
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(name)s: %(message)s")
@@ -37,6 +47,9 @@ def main() -> None:
     """Run the command line; errors of ours become one line on stderr and an exit status."""
     try:
         app()
+    except KeyboardInterrupt:
+        print("mlmfast: interrupted", file=sys.stderr)
+        sys.exit(130)
     except MlmfastError as error:
         print(f"mlmfast: error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, SettingsError) else 1)

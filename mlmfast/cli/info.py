@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 import mlmfast
+from mlmfast.errors import SettingsError
 
 PACKAGES = (
     "numpy",
@@ -34,7 +35,7 @@ def info() -> None:
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "cores": str(available_cores()),
         "cpu features": " ".join(_core.cpu_features()) or "none known",
-        "kernels": f"{_core.isa()} (available: {', '.join(_core.available_isas())})",
+        "kernels": f"{_isa()} (available: {', '.join(_core.available_isas())})",
         "engines": _engines(),
         "embedded model": EMBEDDED_MODEL,
         **{name: _version(name) for name in PACKAGES},
@@ -42,6 +43,15 @@ def info() -> None:
     width = max(map(len, lines))
     for name, value in lines.items():
         typer.echo(f"{name:<{width}}  {value}")
+
+
+def _isa() -> str:
+    from mlmfast import _core
+
+    try:
+        return _core.isa()
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _version(package: str) -> str:

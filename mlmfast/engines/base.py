@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mlmfast.errors import ModelError, SettingsError
+from mlmfast.errors import SettingsError, UnsupportedModelError
 from mlmfast.extras import require
 from mlmfast.models import Checkpoint, ModelConfig, ModelSource
 from mlmfast.tokenization import Tokenizer
@@ -77,25 +77,30 @@ def open_engine(
     if engine == "native" and device not in (None, "cpu"):
         raise SettingsError(f"device {device!r}: the native engine runs on 'cpu'; use engine='torch'")
     on_cpu = device == "cpu" or (device is None and not NVIDIA_DRIVER.exists())
-    if engine == "native" or (engine == "auto" and on_cpu):
+    if files.checkpoint.is_pickle and engine == "native":
+        raise UnsupportedModelError("the native engine reads safetensors, not pickles; use engine='torch'")
+    reason = ""
+    if engine == "native" or (engine == "auto" and on_cpu and not files.checkpoint.is_pickle):
         from mlmfast.engines.native_engine import NativeEngine
 
         try:
             return NativeEngine(files, precision=precision or "float32")
-        except ModelError as error:
+        except UnsupportedModelError as error:
+            # A checkpoint that contradicts itself is refused; only what is unknown here goes to torch.
             if engine == "native":
                 raise
-            logger.info("the native engine cannot run this model, torch is used: %s", error)
-    return _torch_engine(files, precision or "float32", device)
+            reason = f" (the native engine cannot run this model: {error})"
+            logger.info("torch is used%s", reason)
+    return _torch_engine(files, precision or "float32", device, reason)
 
 
-def _torch_engine(files: ModelFiles, precision: str, device: str | None) -> Engine:
+def _torch_engine(files: ModelFiles, precision: str, device: str | None, reason: str) -> Engine:
     if precision == "bf16x3":
         raise SettingsError(
             "precision 'bf16x3' is the native engine's; the torch engine has float32, bfloat16"
         )
     for package in ("torch", "transformers"):
-        require(package, extra="torch", purpose="the torch engine")
+        require(package, extra="torch", purpose=f"the torch engine{reason}")
     from mlmfast.engines.torch_engine import TorchEngine
 
     return TorchEngine(files, precision=precision, device=device)

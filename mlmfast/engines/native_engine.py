@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
-from mlmfast.errors import ModelError, SettingsError
+from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 
@@ -12,15 +12,22 @@ class NativeEngine:
     """See engines.base.Engine."""
 
     def __init__(self, files: ModelFiles, *, precision: str = "float32") -> None:
-        """Raises ModelError for a model this engine cannot run or trust, SettingsError for a precision
-        this CPU has no kernels for."""
+        """Raises UnsupportedModelError for a model this engine cannot run, ModelError for one not to be
+        trusted, SettingsError for a precision or instruction set this CPU has no kernels for."""
         try:
-            self._model = _core.Model(str(files.source.folder), precision)
+            isa = _core.isa()
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+        try:
+            self._model = _core.Model(str(files.source.folder), precision, isa)
+        except _core.UnsupportedModelError as error:
+            raise UnsupportedModelError(str(error)) from error
         except _core.ModelError as error:
             raise ModelError(str(error)) from error
         except ValueError as error:
             raise SettingsError(f"precision {precision!r}: {error}") from error
         self._precision = precision
+        self._isa = isa
         self.max_length: int = self._model.max_length
         self.max_batch_tokens = 4096
         self.max_workers: int | None = None
@@ -59,6 +66,6 @@ class NativeEngine:
             "engine": "native",
             "precision": self._precision,
             "device": "cpu",
-            "isa": _core.isa(),
+            "isa": self._isa,
             "versions": {},
         }

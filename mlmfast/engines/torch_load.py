@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,10 @@ from mlmfast.models import check_head
 
 UNUSED = ("pooler.", "position_ids", "seq_relationship")
 """Parts of a checkpoint or model that no language-model score depends on."""
+
+BUFFERS = ("inv_freq", ".attn.bias", "masked_bias")
+"""Constants that older checkpoints store."""
+LAYER = re.compile(r"(^|\.)(layers?|h|blocks?)\.\d+\.")
 
 
 def choose_device(device: str | None) -> torch.device:
@@ -63,6 +68,12 @@ def load_model(files: ModelFiles) -> Any:
         ) from error
     missing = sorted(k for k in report["missing_keys"] if not any(part in k for part in UNUSED))
     mismatched = sorted(str(m[0] if isinstance(m, tuple) else m) for m in report["mismatched_keys"])
+    surplus = sorted(k for k in report["unexpected_keys"] if _matters(k, model.base_model_prefix))
+    if surplus:
+        raise ModelError(
+            f"{folder}: the checkpoint holds tensors that {type(model).__name__} as configured does not "
+            f"have: {_some(surplus)}; the two do not belong together"
+        )
     if missing or mismatched:
         raise ModelError(
             f"{folder}: the checkpoint does not fill {type(model).__name__}: "
@@ -70,6 +81,13 @@ def load_model(files: ModelFiles) -> Any:
             "at random and the scores would mean nothing; give the weights published for fill-mask"
         )
     return model.eval().requires_grad_(False)
+
+
+def _matters(name: str, prefix: str) -> bool:
+    """Whether a tensor that found no place belongs to an encoder."""
+    if any(part in name for part in (*UNUSED, *BUFFERS)):
+        return False
+    return name.startswith(f"{prefix}.") or LAYER.search(name) is not None
 
 
 def _some(names: list[str]) -> str:

@@ -62,7 +62,10 @@ def read_config(folder: Path) -> ModelConfig:
     for key in ("vocab_size",):
         if not isinstance(values.get(key), int):
             raise ModelError(f"{path}: {key} is {values.get(key)!r}; expected a whole number")
-    architecture = (values.get("architectures") or [""])[0]
+    architectures = values.get("architectures") or [""]
+    architecture = architectures[0] if isinstance(architectures, list) else architectures
+    if not isinstance(architecture, str):
+        raise ModelError(f"{path}: architectures is {architectures!r}; expected a list of names")
     return ModelConfig(
         model_type=values["model_type"],
         architecture=architecture,

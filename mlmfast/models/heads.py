@@ -131,6 +131,7 @@ UNSUPPORTED_FIELDS = (
     "logits_scaling",
     "logits_soft_cap",
     "sliding_window",
+    "quantization_config",
 )
 """Configuration fields that change what a listed family computes and that its layout does not carry out."""
 
@@ -156,6 +157,12 @@ def check_head(config: ModelConfig, checkpoint: Checkpoint) -> None:
         raise ModelError(
             f"config.json sets {fields[0]} = {config.values[fields[0]]!r}, which is not carried out for "
             f"model type {config.model_type!r}; scores would be wrong"
+        )
+    positions = config.values.get("position_embedding_type", "absolute")
+    if positions not in ("absolute", "rotary"):
+        raise ModelError(
+            f"config.json sets position_embedding_type = {positions!r}, which is not carried out; "
+            "scores would be wrong"
         )
     if checkpoint.is_pickle:
         return

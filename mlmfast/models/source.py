@@ -38,7 +38,8 @@ def resolve(
         if revision is not None:
             raise ModelError(f"the embedded model has no revision {revision!r}; leave it out or name a model")
         return ModelSource(EMBEDDED_MODEL, EMBEDDED_FOLDER)
-    name = os.fspath(model)
+    if not isinstance(model, (str, os.PathLike)) or not (name := os.fspath(model)):
+        raise ModelError(f"model is {model!r}; expected a folder, a hub id, or None for the embedded model")
     folder = Path(name).expanduser()
     if folder.is_dir():
         if revision is not None:

@@ -34,6 +34,8 @@ class Masking:
     @classmethod
     def parse(cls, name: str) -> Masking:
         """Raises SettingsError for an unknown name or a stride that is not 1 to 999999999."""
+        if not isinstance(name, str):
+            raise SettingsError(f"masking is {name!r}; expected one of {', '.join(NAMES)}")
         if name in NAMES and name != "stride:K":
             return cls(name)
         stride = STRIDE.fullmatch(name)

@@ -206,7 +206,7 @@ def test_info(mlmfast_command):
     shown = dict(re.split(r"  +", line, maxsplit=1) for line in run.out.decode().splitlines())
     for name in ("mlmfast", "python", "cores", "cpu features", "kernels", "numpy", "tokenizers", "torch"):
         assert shown[name].strip()
-    assert shown["engines"].startswith("torch (")
+    assert shown["engines"].startswith("native (cpu); torch (")
     assert shown["embedded model"] == "mlmfast-mini-en"
     assert "generic" in shown["kernels"]
 

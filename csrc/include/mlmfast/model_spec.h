@@ -16,6 +16,12 @@ class ModelError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A configuration that may be sound, but says what a ModelSpec cannot.
+class UnsupportedModelError : public ModelError {
+ public:
+  using ModelError::ModelError;
+};
+
 enum class Position { none, absolute, rotary };
 enum class NormPlacement { pre, post };
 
@@ -88,7 +94,7 @@ struct ModelSpec {
 };
 
 // Reads config.json (and model_max_length of tokenizer_config.json) of a model's folder.
-// Throws ModelError, naming the field and its value, for whatever a ModelSpec cannot say.
+// Throws UnsupportedModelError, naming the field and its value, for whatever a ModelSpec cannot say.
 ModelSpec read_model_spec(const std::string& folder);
 
 }  // namespace mlmfast
