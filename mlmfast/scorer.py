@@ -12,7 +12,7 @@ from mlmfast.engines import Engine, Outputs, open_engine
 from mlmfast.engines.base import ModelFiles
 from mlmfast.errors import InputError, ModelError, SettingsError
 from mlmfast.metrics import CorpusTotals, corpus_totals
-from mlmfast.models import Checkpoint, read_config, resolve, with_head_of
+from mlmfast.models import Checkpoint, check_head, read_config, resolve, with_head_of
 from mlmfast.results import TextScore
 from mlmfast.scheduling import Masking
 from mlmfast.tokenization import load_tokenizer
@@ -70,6 +70,10 @@ def load(
     config = with_head_of(config, checkpoint.tensors)
     files = ModelFiles(source, config, checkpoint, load_tokenizer(source.folder, config.model_type))
     _check_mask_token(files)
+    try:
+        check_head(config, checkpoint)
+    except ModelError as error:
+        raise ModelError(f"{source.folder}: {error}") from error
     runtime = open_engine(files, engine=engine, precision=precision, device=device)
     return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens)
 

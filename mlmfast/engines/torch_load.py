@@ -13,7 +13,6 @@ import transformers
 
 from mlmfast.engines.base import ModelFiles
 from mlmfast.errors import ModelError, SettingsError
-from mlmfast.models import check_head
 
 UNUSED = ("pooler.", "position_ids", "seq_relationship")
 """Parts of a checkpoint or model that no language-model score depends on."""
@@ -41,10 +40,6 @@ def choose_device(device: str | None) -> torch.device:
 def load_model(files: ModelFiles) -> Any:
     """The model with its head, float32, in evaluation mode. Raises ModelError."""
     config, folder = files.config, files.source.folder
-    try:
-        check_head(config, files.checkpoint)
-    except ModelError as error:
-        raise ModelError(f"{folder}: {error}") from error
     causal = config.kind == "causal"
     auto: Any = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
     try:

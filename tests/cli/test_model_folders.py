@@ -10,7 +10,7 @@ TEXTS = ("My heart is hopeful.", "unbelievable countrymen")
 REFUSED = {
     "bert-no-weights": (1, "no weights; expected model.safetensors"),
     "bert-no-head": (1, "no complete masked language-model head"),
-    "bert-partial": (1, "missing bert.encoder.layer.1"),
+    "bert-partial": (1, "bert.encoder.layer.1"),
     "bert-two-biases": (1, "cls.predictions.bias and cls.predictions.decoder.bias"),
     "bert-softcap": (1, "final_logit_softcapping = 30.0"),
     "bert-pickle-only": (1, "--allow-pickle"),
