@@ -6,7 +6,10 @@ before the head, so logits of all positions never exist.
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,8 @@ from mlmfast.models import head_layout
 from mlmfast.scheduling.batches import distinct_targets, expand, pad
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
+TRIM_EVERY = 3
+"""Batches between two returns of freed memory to the system: tensors of ever new sizes fragment the heap."""
 PROBE_TOLERANCE = 1e-3
 """How far gathered log-probabilities may be from the model's own at load; a wrong head is far off."""
 
@@ -40,6 +45,10 @@ class TorchEngine:
         self.max_length = files.config.max_length
         self.max_batch_tokens = 2048 if self._device.type == "cpu" else 65536
         self.max_workers = None if self._device.type == "cpu" else 1
+
+        self._num_batches = itertools.count(1)
+        # glibc's own; other C libraries have none.
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
         model = load_model(files)
         self._encoder = model.base_model
@@ -87,6 +96,8 @@ class TorchEngine:
             states = self._encoder(input_ids=self._tensor(input_ids), **inputs)[0]  # [b, L, hidden_size]
             hidden = states[self._tensor(rows), self._tensor(positions)]
             found = self._head(hidden, batch.target_ids[order], offsets, outputs)
+        if self._trim is not None and next(self._num_batches) % TRIM_EVERY == 0:
+            self._trim(0)
         return _reordered(found, order)
 
     def describe(self) -> JsonRecord:
