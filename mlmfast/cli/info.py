@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 import mlmfast
-from mlmfast.errors import SettingsError
 
 PACKAGES = (
     "numpy",
@@ -27,6 +26,7 @@ PACKAGES = (
 def info() -> None:
     """Print versions, CPU features and the engines available here."""
     from mlmfast import _core
+    from mlmfast.kernels.head import chosen_isa
     from mlmfast.models.source import EMBEDDED_MODEL
     from mlmfast.workers import available_cores
 
@@ -35,7 +35,7 @@ def info() -> None:
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "cores": str(available_cores()),
         "cpu features": " ".join(_core.cpu_features()) or "none known",
-        "kernels": f"{_isa()} (available: {', '.join(_core.available_isas())})",
+        "kernels": f"{chosen_isa()} (available: {', '.join(_core.available_isas())})",
         "engines": _engines(),
         "embedded model": EMBEDDED_MODEL,
         **{name: _version(name) for name in PACKAGES},
@@ -43,15 +43,6 @@ def info() -> None:
     width = max(map(len, lines))
     for name, value in lines.items():
         typer.echo(f"{name:<{width}}  {value}")
-
-
-def _isa() -> str:
-    from mlmfast import _core
-
-    try:
-        return _core.isa()
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
 
 
 def _version(package: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
+from mlmfast.kernels.head import chosen_isa, target_outputs
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 
@@ -14,10 +15,7 @@ class NativeEngine:
     def __init__(self, files: ModelFiles, *, precision: str = "float32") -> None:
         """Raises UnsupportedModelError for a model this engine cannot run, ModelError for one not to be
         trusted, SettingsError for a precision or instruction set this CPU has no kernels for."""
-        try:
-            isa = _core.isa()
-        except ValueError as error:
-            raise SettingsError(str(error)) from error
+        isa = chosen_isa()
         try:
             self._model = _core.Model(str(files.source.folder), precision, isa)
         except _core.UnsupportedModelError as error:
@@ -52,13 +50,7 @@ class NativeEngine:
             entropy=outputs.entropy,
             top_k=outputs.top_k,
         )
-        return TargetOutputs(
-            log_prob=found["log_prob"],
-            rank=found["rank"],
-            entropy=found["entropy"],
-            top_ids=found["top_ids"],
-            top_log_probs=found["top_log_probs"],
-        )
+        return target_outputs(found)
 
     def describe(self) -> JsonRecord:
         """See engines.base.Engine."""

@@ -151,17 +151,30 @@ def core_scorer(core_head: _core.Head) -> Scorer:
             subset_log_prob="word_start_log_prob" in outputs,
             top_k=top_k,
         )
-        return TargetOutputs(
-            log_prob=results["log_prob"],
-            logit=results["logit"],
-            rank=results["rank"],
-            entropy=results["entropy"],
-            top_ids=results["top_ids"],
-            top_log_probs=results["top_log_probs"],
-            word_start_log_prob=results["subset_log_prob"],
-        )
+        return target_outputs(results)
 
     return score
+
+
+def target_outputs(results: _core.HeadResults) -> TargetOutputs:
+    """What the core gave, under our names."""
+    return TargetOutputs(
+        log_prob=results["log_prob"],
+        logit=results["logit"],
+        rank=results["rank"],
+        entropy=results["entropy"],
+        top_ids=results["top_ids"],
+        top_log_probs=results["top_log_probs"],
+        word_start_log_prob=results["subset_log_prob"],
+    )
+
+
+def chosen_isa() -> str:
+    """The instruction set MLMFAST_ISA names, else the fastest. Raises SettingsError if it cannot run here."""
+    try:
+        return str(load_core().isa())
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def check_array(name: str, array: object, dtype: DTypeLike, shape: tuple[int | str, ...]) -> None:
