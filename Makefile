@@ -21,7 +21,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt CMakeLists.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
-	$(PIP) --no-build-isolation --editable '.[torch,dev]'
+	$(PIP) --no-build-isolation --editable '.[torch,nbest,dev]'
 	touch $@
 
 demo: $(VENV)/.demo
