@@ -32,9 +32,10 @@ struct VectorTiles {
 // An epilogue takes one row of a panel's columns, 64-byte aligned, with the row's and the panel's index; the
 // second weight's row, where there is one, stands second_row further.
 
+constexpr int64_t kRowsAhead = 8;  // whose lines are fetched before they are written
+
 template <class Ops, bool kAdd>
 struct StoreEpilogue {
-  static constexpr int64_t kRowsAhead = 8;  // whose lines are fetched before they are written
   static constexpr int kNumWeights = 1;
   static constexpr int kColumns = 2 * Ops::kWidth;
   float* out;
@@ -62,14 +63,18 @@ struct ActivateEpilogue {
   OperandView out;
 
   void operator()(const float* results, int64_t second_row, int64_t row, int64_t panel) const {
+    constexpr int64_t kPanelWords = 2 * Ops::kWidth / Format::kValuesPerWord;
+    float* to = out.words + row * out.stride + panel * kPanelWords;
+    for (int plane = 0; plane < Format::kNumPlanes; ++plane) {
+      __builtin_prefetch(to + kRowsAhead * out.stride + plane * out.plane_words, 1);
+    }
     typename Ops::Vec y[2];
     for (int i = 0; i < 2; ++i) {
       const float* part = results + i * Ops::kWidth;
       y[i] = activate<Ops, kActivation, Format::kFineActivation>(Ops::load(part));
       if constexpr (kGated) y[i] = Ops::mul(y[i], Ops::load(part + second_row));
     }
-    constexpr int64_t kPanelWords = 2 * Ops::kWidth / Format::kValuesPerWord;
-    Format::encode(y[0], y[1], out.words + row * out.stride + panel * kPanelWords, out.plane_words);
+    Format::encode(y[0], y[1], to, out.plane_words);
   }
 };
 

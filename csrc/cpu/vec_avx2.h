@@ -38,6 +38,26 @@ struct Avx2 {
   static uint32_t greater_bits(Vec a, Vec b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
   }
+  // rows [kWidth, kWidth] to their transpose.
+  static void transpose(Vec (&rows)[kWidth]) {
+    __m256 groups[kWidth];  // of 4 rows: lane l of groups[4 g + c] holds column 4 l + c
+#pragma GCC unroll 2
+    for (int g = 0; g < kWidth; g += 4) {
+      const __m256d low_ab = _mm256_castps_pd(_mm256_unpacklo_ps(rows[g], rows[g + 1]));
+      const __m256d high_ab = _mm256_castps_pd(_mm256_unpackhi_ps(rows[g], rows[g + 1]));
+      const __m256d low_cd = _mm256_castps_pd(_mm256_unpacklo_ps(rows[g + 2], rows[g + 3]));
+      const __m256d high_cd = _mm256_castps_pd(_mm256_unpackhi_ps(rows[g + 2], rows[g + 3]));
+      groups[g] = _mm256_castpd_ps(_mm256_unpacklo_pd(low_ab, low_cd));
+      groups[g + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low_ab, low_cd));
+      groups[g + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high_ab, high_cd));
+      groups[g + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high_ab, high_cd));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      rows[c] = _mm256_permute2f128_ps(groups[c], groups[4 + c], 0x20);
+      rows[4 + c] = _mm256_permute2f128_ps(groups[c], groups[4 + c], 0x31);
+    }
+  }
   static float reduce_add(Vec a) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));

@@ -40,6 +40,33 @@ struct Avx512 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
   }
   static uint32_t greater_bits(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+  // rows [kWidth, kWidth] to their transpose.
+  static void transpose(Vec (&rows)[kWidth]) {
+    __m512 groups[kWidth];  // of 4 rows: lane l of groups[4 g + c] holds column 4 l + c
+#pragma GCC unroll 4
+    for (int g = 0; g < kWidth; g += 4) {
+      const __m512d low_ab = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g], rows[g + 1]));
+      const __m512d high_ab = _mm512_castps_pd(_mm512_unpackhi_ps(rows[g], rows[g + 1]));
+      const __m512d low_cd = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g + 2], rows[g + 3]));
+      const __m512d high_cd = _mm512_castps_pd(_mm512_unpackhi_ps(rows[g + 2], rows[g + 3]));
+      groups[g] = _mm512_castpd_ps(_mm512_unpacklo_pd(low_ab, low_cd));
+      groups[g + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low_ab, low_cd));
+      groups[g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high_ab, high_cd));
+      groups[g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high_ab, high_cd));
+    }
+    constexpr int kEvenLanes = 0x88, kOddLanes = 0xdd;
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      const Vec even_ab = _mm512_shuffle_f32x4(groups[c], groups[4 + c], kEvenLanes);
+      const Vec odd_ab = _mm512_shuffle_f32x4(groups[c], groups[4 + c], kOddLanes);
+      const Vec even_cd = _mm512_shuffle_f32x4(groups[8 + c], groups[12 + c], kEvenLanes);
+      const Vec odd_cd = _mm512_shuffle_f32x4(groups[8 + c], groups[12 + c], kOddLanes);
+      rows[c] = _mm512_shuffle_f32x4(even_ab, even_cd, kEvenLanes);
+      rows[4 + c] = _mm512_shuffle_f32x4(odd_ab, odd_cd, kEvenLanes);
+      rows[8 + c] = _mm512_shuffle_f32x4(even_ab, even_cd, kOddLanes);
+      rows[12 + c] = _mm512_shuffle_f32x4(odd_ab, odd_cd, kOddLanes);
+    }
+  }
   static float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }
   static float reduce_max(Vec a) { return _mm512_reduce_max_ps(a); }
 

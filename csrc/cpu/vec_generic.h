@@ -52,6 +52,16 @@ struct Generic {
     const IntVec mask = a > b;
     return (mask[0] & 1u) | (mask[1] & 2u) | (mask[2] & 4u) | (mask[3] & 8u);
   }
+  // rows [kWidth, kWidth] to their transpose.
+  static void transpose(Vec (&rows)[kWidth]) {
+    for (int r = 0; r < kWidth; ++r) {
+      for (int c = 0; c < r; ++c) {
+        const float above = rows[c][r];
+        rows[c][r] = rows[r][c];
+        rows[r][c] = above;
+      }
+    }
+  }
   static float reduce_add(Vec a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float reduce_max(Vec a) {
     const float even = a[0] > a[2] ? a[0] : a[2], odd = a[1] > a[3] ? a[1] : a[3];
