@@ -70,6 +70,28 @@ struct Avx512 {
   static float reduce_add(Vec a) { return _mm512_reduce_add_ps(a); }
   static float reduce_max(Vec a) { return _mm512_reduce_max_ps(a); }
 
+  static Vec load_bf16(const uint16_t* p) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+  }
+  // max(|a|, largest) of non-negative `largest`, and of every bfloat16 of the words.
+  static Vec larger_magnitude(Vec a, Vec largest) {
+    const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_castsi512_ps(_mm512_max_epi32(magnitude, _mm512_castps_si512(largest)));
+  }
+  static Vec larger_bf16_magnitude(Vec words, Vec largest) {
+    const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(0x7fff7fff));
+    return _mm512_castsi512_ps(_mm512_max_epu16(magnitude, _mm512_castps_si512(largest)));
+  }
+  // To the nearest integers, which must be within int8 where a is finite.
+  static void store_int8(int8_t* p, Vec a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
+  }
+  static Vec from_int32(Vec bits) { return _mm512_cvtepi32_ps(_mm512_castps_si512(bits)); }
+  static Vec add_int32(Vec a, Vec b) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+  }
+
   // To the nearest bfloat16, ties to even; NaN stays NaN.
   static Vec round_bf16(Vec a) {
     const __m512i bits = _mm512_castps_si512(a);
