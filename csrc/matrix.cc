@@ -1,6 +1,8 @@
 #include "mlmfast/matrix.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -10,19 +12,35 @@
 
 namespace mlmfast {
 
-extern const MatrixKernels kMatrixGeneric[3];
+extern const MatrixKernels kMatrixGeneric[4];
 #ifdef MLMFAST_X86_64
-extern const MatrixKernels kMatrixAvx2[3];
+extern const MatrixKernels kMatrixAvx2[4];
 extern const MatrixKernels kMatrixAvx512[3];
+extern const MatrixKernels kMatrixAvx512Vnni[1];
 extern const MatrixKernels kMatrixAvx512Bf16[2];
-extern const MatrixKernels kMatrixAmx[2];
+extern const MatrixKernels kMatrixAmx[3];
 #endif
 
 namespace {
 
 int64_t round_up(int64_t a, int64_t unit) { return (a + unit - 1) / unit * unit; }
 
-std::span<const MatrixKernels> kernels_of(Isa isa) {
+#ifdef MLMFAST_X86_64
+bool has_vnni() {
+  static const std::vector<std::string> features = cpu_features();
+  static const bool found = std::find(features.begin(), features.end(), "avx512_vnni") != features.end();
+  return found;
+}
+#endif
+
+std::span<const MatrixKernels> kernels_of(Precision precision, Isa isa) {
+  if (precision == Precision::float32) isa = std::min(isa, Isa::avx512);
+#ifdef MLMFAST_X86_64
+  if (precision == Precision::int8 && (isa == Isa::avx512 || isa == Isa::avx512_bf16)) {
+    if (has_vnni()) return kMatrixAvx512Vnni;
+    isa = Isa::avx2;
+  }
+#endif
   switch (isa) {
 #ifdef MLMFAST_X86_64
     case Isa::avx2:
@@ -47,16 +65,18 @@ const char* precision_name(Precision precision) {
       return "bf16x3";
     case Precision::bfloat16:
       return "bfloat16";
+    case Precision::int8:
+      return "int8";
     default:
       return "float32";
   }
 }
 
 Precision precision_from_name(const std::string& name) {
-  for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16}) {
+  for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16, Precision::int8}) {
     if (name == precision_name(precision)) return precision;
   }
-  throw std::invalid_argument("precision '" + name + "' is unknown; use float32, bf16x3 or bfloat16");
+  throw std::invalid_argument("precision '" + name + "' is unknown; use float32, bf16x3, bfloat16 or int8");
 }
 
 const MatrixKernels& matrix_kernels(Precision precision, Isa isa) {
@@ -65,8 +85,7 @@ const MatrixKernels& matrix_kernels(Precision precision, Isa isa) {
     throw std::invalid_argument("matrix products on " + std::string(isa_name(isa)) +
                                 " are not available on this CPU; use isa_from_name to see what is");
   }
-  if (precision == Precision::float32) isa = std::min(isa, Isa::avx512);
-  const std::span<const MatrixKernels> kernels = kernels_of(isa);
+  const std::span<const MatrixKernels> kernels = kernels_of(precision, isa);
   return *std::find_if(kernels.begin(), kernels.end(),
                        [&](const MatrixKernels& k) { return k.precision == precision; });
 }
@@ -75,9 +94,11 @@ void Operand::resize(int64_t num_rows, int64_t num_columns) {
   constexpr int64_t kLineWords = 16;
   num_rows_ = num_rows;
   num_columns_ = num_columns;
-  plane_words_ = round_up(num_columns, kernels_->panel_columns) / kernels_->values_per_word;
-  const int64_t num_lines = round_up(plane_words_ * kernels_->num_planes, kLineWords) / kLineWords;
-  stride_ = (num_lines | 1) * kLineWords;
+  plane_words_ = round_up(num_columns, kernels_->row_unit) / kernels_->values_per_word;
+  const int64_t row_words = std::max(plane_words_ * kernels_->num_planes + (kernels_->is_scaled ? 1 : 0),
+                                     round_up(num_columns, kernels_->panel_columns) * kernels_->num_planes /
+                                         kernels_->activated_values_per_word);
+  stride_ = (round_up(row_words, kLineWords) / kLineWords | 1) * kLineWords;
   words_.reserve(round_up(num_rows, kernels_->block_rows) * stride_);
 }
 
@@ -100,11 +121,15 @@ Linear::Linear(const float* weight, const float* bias, int64_t num_rows, int64_t
     : kernels_(kernels),
       num_rows_(num_rows),
       num_columns_(num_columns),
-      plane_words_(round_up(num_columns, kernels.panel_columns) / kernels.values_per_word) {
+      plane_words_(round_up(num_columns, kernels.row_unit) / kernels.values_per_word) {
   const int64_t padded_rows = round_up(num_rows_, kernels.panel_columns);
   float* packed_bias = bias_.reserve(padded_rows);
   std::fill_n(packed_bias, padded_rows, 0.0f);
   if (bias != nullptr) std::copy_n(bias, num_rows_, packed_bias);
+  if (kernels_.is_scaled) {
+    std::fill_n(scales_.reserve(padded_rows), padded_rows, 0.0f);
+    std::fill_n(starts_.reserve(padded_rows), padded_rows, 0.0f);
+  }
   pack(weight);
 }
 
@@ -112,13 +137,19 @@ void Linear::pack(const float* weight) {
   const int64_t columns = kernels_.panel_columns, row_words = plane_words_ * kernels_.num_planes;
   float* panel = panels_.reserve(round_up(num_rows_, columns) * row_words);
   AlignedBuffer encoded;  // [columns, stride]
-  const int64_t stride = round_up(row_words, 16);
+  const int64_t stride = round_up(row_words + 1, 16);
   float* rows = encoded.reserve(columns * stride);
   for (int64_t first = 0; first < num_rows_; first += columns, panel += columns * row_words) {
     const int64_t num_rows = std::min(columns, num_rows_ - first);
     std::fill_n(rows, columns * stride, 0.0f);
     for (int64_t c = 0; c < num_rows; ++c) {
-      kernels_.encode(weight + (first + c) * num_columns_, num_columns_, rows + c * stride, plane_words_);
+      float* row = rows + c * stride;
+      kernels_.encode(weight + (first + c) * num_columns_, num_columns_, row, plane_words_);
+      if (!kernels_.is_scaled) continue;
+      scales_.data()[first + c] = row[plane_words_];
+      const int8_t* values = reinterpret_cast<const int8_t*>(row);
+      const auto sum = std::accumulate(values, values + plane_words_ * kernels_.values_per_word, int64_t{0});
+      starts_.data()[first + c] = std::bit_cast<float>(static_cast<int32_t>(-kernels_.left_offset * sum));
     }
     for (int64_t w = 0; w < row_words; ++w) {
       for (int64_t c = 0; c < columns; ++c) panel[w * columns + c] = rows[c * stride + w];
@@ -134,8 +165,17 @@ MatrixProduct Linear::product(const Operand& x) const {
                                 std::to_string(x.num_columns()) + " columns in " +
                                 precision_name(x.kernels_->precision) + " on " + isa_name(x.kernels_->isa));
   }
-  return {x.words_.data(),        x.stride_, x.num_rows(), plane_words_, num_rows_, {panels_.data(), nullptr},
-          {bias_.data(), nullptr}};
+  MatrixProduct product{x.words_.data(), x.stride_, x.num_rows(), plane_words_, num_rows_, {}, {}, {}, {}};
+  describe(product, 0, 0);
+  return product;
+}
+
+// This weight from first_column on as the product's weight `index`.
+void Linear::describe(MatrixProduct& product, int index, int64_t first_column) const {
+  product.panels[index] = panels_.data() + first_column * plane_words_ * kernels_.num_planes;
+  product.biases[index] = bias_.data() + first_column;
+  product.starts[index] = (kernels_.is_scaled ? starts_ : bias_).data() + first_column;
+  product.scales[index] = kernels_.is_scaled ? scales_.data() + first_column : nullptr;
 }
 
 void Linear::store(const Operand& x, float* out, int64_t stride) const {
@@ -148,8 +188,7 @@ void Linear::store_part(const Operand& x, int64_t first_row, int64_t num_rows, i
   part.x += first_row * part.x_stride;
   part.num_rows = num_rows;
   part.num_columns = num_columns;
-  part.panels[0] += first_column * plane_words_ * kernels_.num_planes;
-  part.biases[0] += first_column;
+  describe(part, 0, first_column);
   kernels_.store(part, out, stride);
 }
 
@@ -171,8 +210,7 @@ GatedLinear::GatedLinear(const float* weight, const float* bias, int64_t num_row
 
 void GatedLinear::activate(const Operand& x, Activation activation, Operand& out) const {
   MatrixProduct product = activated_.product(x);
-  product.panels[1] = gate_.panels_.data();
-  product.biases[1] = gate_.bias_.data();
+  gate_.describe(product, 1, 0);
   activated_.kernels_.activate_gated[static_cast<int>(activation)](product, out.start(x, num_rows()));
 }
 

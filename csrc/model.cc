@@ -54,13 +54,21 @@ void reorder(const std::vector<int64_t>& order, int64_t width, std::vector<T>& s
   }
 }
 
-// The head's errors are not averaged away by later layers: where the encoder rounds to bfloat16, it does not.
+// The head's errors are not averaged away by later layers: it rounds one step less than the encoder.
+Precision head_precision(Precision precision) {
+  switch (precision) {
+    case Precision::int8: return Precision::bfloat16;
+    case Precision::bfloat16: return Precision::bf16x3;
+    default: return precision;
+  }
+}
+
 Head make_head(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa) {
   const std::vector<float> decoder =
       weights.has(Role::decoder_weight) ? weights.floats(Role::decoder_weight) : weights.floats(Role::word_embeddings);
   const std::vector<float> bias = spec.decoder_bias ? weights.floats(Role::decoder_bias) : std::vector<float>();
   return Head(decoder.data(), bias.empty() ? nullptr : bias.data(), nullptr, spec.vocab_size, spec.embedding_size,
-              precision == Precision::float32 ? precision : Precision::bf16x3, isa);
+              head_precision(precision), isa);
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ std::vector<Isa> available_isas() {
       {Isa::avx2, {"avx2", "fma"}},
       {Isa::avx512, {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
       {Isa::avx512_bf16, {"avx512_bf16"}},
-      {Isa::amx, {"amx_tile", "amx_bf16"}},
+      {Isa::amx, {"amx_tile", "amx_bf16", "amx_int8"}},
   };
   std::vector<Isa> isas = {Isa::generic};
   const std::vector<std::string> features = cpu_features();

@@ -33,11 +33,11 @@ struct AmxTiles {
 
   template <class Advance>
   static void multiply(const MatrixProduct& p, const float* x, int64_t num_rows, const float* panel,
-                       const float* bias, float* tile, Advance&& advance) {
+                       const float* start, float* tile, Advance&& advance) {
     if (num_rows > kTileRows) {
-      multiply<true>(p, x, panel, bias, tile, advance);
+      multiply<true>(p, x, panel, start, tile, advance);
     } else {
-      multiply<false>(p, x, panel, bias, tile, advance);
+      multiply<false>(p, x, panel, start, tile, advance);
     }
   }
 
@@ -55,28 +55,37 @@ struct AmxTiles {
 
   template <bool kTwo>
   static void multiply_loaded() {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kTwo) {
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+    if constexpr (Format::kIsScaled) {
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 4, 7);
+      if constexpr (kTwo) {
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+      }
+    } else {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      if constexpr (kTwo) {
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
     }
   }
 
   template <bool kTwo, class Advance>
-  static void multiply(const MatrixProduct& p, const float* x, const float* panel, const float* bias,
+  static void multiply(const MatrixProduct& p, const float* x, const float* panel, const float* start,
                        float* tile, Advance& advance) {
     const int64_t stride_bytes = p.x_stride * sizeof(float);
     const int64_t num_steps = p.num_words / kTileWords;
     const int64_t num_pauses = num_steps * std::size(Format::kTerms);
     const int64_t rows_per_pause = (kBlockRows + num_pauses - 1) / num_pauses;
     __asm__ volatile("" ::: "memory");  // the tile loads do not tell the compiler what they read
-    // Stride 0: every row starts as the bias.
-    _tile_loadd(0, bias, 0);
-    _tile_loadd(1, bias + kTileWords, 0);
+    // Stride 0: every row has the same start.
+    _tile_loadd(0, start, 0);
+    _tile_loadd(1, start + kTileWords, 0);
     if constexpr (kTwo) {
-      _tile_loadd(2, bias, 0);
-      _tile_loadd(3, bias + kTileWords, 0);
+      _tile_loadd(2, start, 0);
+      _tile_loadd(3, start + kTileWords, 0);
     }
     for (int64_t step = 0; step < num_steps; ++step) {
       const float* words = x + step * kTileWords;
@@ -111,6 +120,7 @@ struct AmxTiles {
 extern const MatrixKernels kMatrixAmx[] = {
     make_matrix_kernels<AmxTiles<Bf16x3Format<Avx512Bf16>>>(Precision::bf16x3, Isa::amx),
     make_matrix_kernels<AmxTiles<Bfloat16Format<Avx512Bf16>>>(Precision::bfloat16, Isa::amx),
+    make_matrix_kernels<AmxTiles<Int8Format<Avx512Bf16>>>(Precision::int8, Isa::amx),
 };
 
 }  // namespace mlmfast

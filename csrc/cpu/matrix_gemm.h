@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cpu/activation.h"
+
 namespace mlmfast {
 namespace {
 
@@ -21,11 +23,15 @@ template <class Operations>
 struct Float32Format {
   using Ops = Operations;
   using Vec = typename Ops::Vec;
+  using Activated = Float32Format;
   static constexpr int kNumPlanes = 1;
   static constexpr int kValuesPerWord = 1;
   static constexpr Term kTerms[] = {{0, 0}};
-  static constexpr bool kFineActivation = true;
+  static constexpr const auto& kNormalCdf = kFineNormalCdf;
+  static constexpr bool kIsScaled = false;
 
+  static Vec add(Vec a, Vec b) { return Ops::add(a, b); }
+  static Vec left(Vec word) { return word; }
   static Vec multiply_add(Vec a, Vec b, Vec total) { return Ops::fma(a, b, total); }
   static void encode(Vec left, Vec right, float* words, int64_t) {
     Ops::store(words, left);
@@ -47,11 +53,15 @@ template <class Operations>
 struct Bfloat16Format {
   using Ops = Operations;
   using Vec = typename Ops::Vec;
+  using Activated = Bfloat16Format;
   static constexpr int kNumPlanes = 1;
   static constexpr int kValuesPerWord = 2;
   static constexpr Term kTerms[] = {{0, 0}};
-  static constexpr bool kFineActivation = false;
+  static constexpr const auto& kNormalCdf = kCoarseNormalCdf;
+  static constexpr bool kIsScaled = false;
 
+  static Vec add(Vec a, Vec b) { return Ops::add(a, b); }
+  static Vec left(Vec word) { return word; }
   static Vec multiply_add(Vec a, Vec b, Vec total) {
     if constexpr (requires { Ops::dot_bf16(a, b, total); }) {
       return Ops::dot_bf16(a, b, total);
@@ -70,9 +80,10 @@ template <class Operations>
 struct Bf16x3Format : Bfloat16Format<Operations> {
   using Ops = Operations;
   using Vec = typename Ops::Vec;
+  using Activated = Bf16x3Format;
   static constexpr int kNumPlanes = 2;
   static constexpr Term kTerms[] = {{0, 1}, {1, 0}, {0, 0}};
-  static constexpr bool kFineActivation = true;
+  static constexpr const auto& kNormalCdf = kFineNormalCdf;
 
   static void encode(Vec left, Vec right, float* words, int64_t plane_words) {
     const Vec left_high = Ops::round_bf16(left), right_high = Ops::round_bf16(right);
@@ -82,10 +93,34 @@ struct Bf16x3Format : Bfloat16Format<Operations> {
   }
 };
 
-// tile [kRows, tile_stride] = bias + left panel, left [kRows, left_stride], panel [planes, words, 2 vectors].
+// A word is four int8, neighbours in K; sums are int32. What is activated waits as bfloat16 until its row is
+// whole and has a largest value.
+template <class Operations>
+struct Int8Format {
+  using Ops = Operations;
+  using Vec = typename Ops::Vec;
+  using Activated = Bfloat16Format<Ops>;
+  static constexpr int kNumPlanes = 1;
+  static constexpr int kValuesPerWord = 4;
+  static constexpr Term kTerms[] = {{0, 0}};
+  static constexpr const auto& kNormalCdf = kRoughNormalCdf;
+  static constexpr bool kIsScaled = true;
+
+  static Vec add(Vec a, Vec b) { return Ops::add_int32(a, b); }
+  static Vec left(Vec word) {
+    if constexpr (requires { Ops::add_128(word); }) {
+      return Ops::add_128(word);
+    } else {
+      return word;
+    }
+  }
+  static Vec multiply_add(Vec a, Vec b, Vec total) { return Ops::dot_int8(a, b, total); }
+};
+
+// tile [kRows, tile_stride] = start + left panel, left [kRows, left_stride], panel [planes, words, 2 vectors].
 // Every sum has the same order whatever kRows is.
 template <class Format, int kRows>
-void multiply_block(const float* left, int64_t left_stride, const float* panel, const float* bias,
+void multiply_block(const float* left, int64_t left_stride, const float* panel, const float* start,
                     int64_t num_words, float* tile, int64_t tile_stride) {
   using Ops = typename Format::Ops;
   using Vec = typename Ops::Vec;
@@ -102,7 +137,7 @@ void multiply_block(const float* left, int64_t left_stride, const float* panel, 
         const Vec panel_left = Ops::load(columns), panel_right = Ops::load(columns + kWidth);
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
-          const Vec word = Ops::set1(words[r * left_stride]);
+          const Vec word = Format::left(Ops::set1(words[r * left_stride]));
           totals[r][0] = Format::multiply_add(word, panel_left, totals[r][0]);
           totals[r][1] = Format::multiply_add(word, panel_right, totals[r][1]);
         }
@@ -113,24 +148,24 @@ void multiply_block(const float* left, int64_t left_stride, const float* panel, 
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       float* row = tile + r * tile_stride;
-      const float* total = begin == 0 ? bias : row;
-      Ops::store(row, Ops::add(totals[r][0], Ops::load(total)));
-      Ops::store(row + kWidth, Ops::add(totals[r][1], Ops::load(total + kWidth)));
+      const float* total = begin == 0 ? start : row;
+      Ops::store(row, Format::add(totals[r][0], Ops::load(total)));
+      Ops::store(row + kWidth, Format::add(totals[r][1], Ops::load(total + kWidth)));
     }
   }
 }
 
 // multiply_block for 1 <= num_rows <= Ops::kBlockRows.
 template <class Format, int kRows = Format::Ops::kBlockRows>
-void multiply(const float* left, int64_t left_stride, int64_t num_rows, const float* panel, const float* bias,
+void multiply(const float* left, int64_t left_stride, int64_t num_rows, const float* panel, const float* start,
               int64_t num_words, float* tile, int64_t tile_stride) {
   if constexpr (kRows > 1) {
     if (num_rows < kRows) {
-      return multiply<Format, kRows - 1>(left, left_stride, num_rows, panel, bias, num_words, tile,
+      return multiply<Format, kRows - 1>(left, left_stride, num_rows, panel, start, num_words, tile,
                                          tile_stride);
     }
   }
-  multiply_block<Format, kRows>(left, left_stride, panel, bias, num_words, tile, tile_stride);
+  multiply_block<Format, kRows>(left, left_stride, panel, start, num_words, tile, tile_stride);
 }
 
 }  // namespace

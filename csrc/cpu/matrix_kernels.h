@@ -9,7 +9,7 @@ namespace mlmfast {
 
 constexpr int kNumActivations = 5;
 
-// x W^T + b for one weight, or for two that share x. Words are 32 bits: a float32 or two bfloat16.
+// x W^T + b for one weight, or for two that share x. Words are 32 bits: a float32, two bfloat16 or four int8.
 struct MatrixProduct {
   const float* x;  // [num_rows, x_stride] words; readable up to whole blocks of rows
   int64_t x_stride;
@@ -17,14 +17,18 @@ struct MatrixProduct {
   int64_t num_words;       // of a row of x in one plane, padding included
   int64_t num_columns;     // N
   const float* panels[2];  // [panels, planes, num_words, panel_columns]; the second only if gated
-  const float* biases[2];  // [N rounded up to whole panels]
+  const float* biases[2];  // [N rounded up to whole panels], and so below
+  // What sums start from: the biases, or, where products are scaled, int32. Those become floats, times the
+  // scale of their row of x (behind its words) and of their column, plus the bias.
+  const float* starts[2];
+  const float* scales[2];
 };
 
 // Where results go as an operand.
 struct OperandView {
   float* words;  // [num_rows, stride]
   int64_t stride;
-  int64_t plane_words;  // from a row's high parts to its low ones
+  int64_t plane_words;  // from a row's high parts to its low ones, or to its scale
 };
 
 struct MatrixKernels {
@@ -33,11 +37,15 @@ struct MatrixKernels {
   Precision precision;
   Isa isa;
   int64_t block_rows;     // rows of x a kernel may read at once
-  int64_t panel_columns;  // K and N are padded to multiples of it
+  int64_t panel_columns;  // N is padded to multiples of it
+  int64_t row_unit;       // K is padded to multiples of it
   int64_t values_per_word;
+  int64_t activated_values_per_word;  // while a row is not yet whole; never more than values_per_word
   int64_t num_planes;
+  bool is_scaled;
+  int64_t left_offset;  // what the kernels add to each int8 of x
 
-  // `size` values, then zeros up to whole panels, as words; plane_words as in OperandView.
+  // `size` values, then zeros up to whole units, as words, then the scale; plane_words as in OperandView.
   void (*encode)(const float* values, int64_t size, float* words, int64_t plane_words);
   void (*store)(const MatrixProduct& product, float* out, int64_t stride);
   void (*add)(const MatrixProduct& product, float* out, int64_t stride);

@@ -11,130 +11,167 @@
 namespace mlmfast {
 namespace {
 
-constexpr int64_t kQueryRows = 8;  // queries that share each load of a key or a value
+// Queries stand in the lanes of a vector, so that nothing is added across lanes and a query's result does not
+// depend on its neighbours: a block of queries is transposed, then scores [key, query], then outputs
+// [query, feature].
+constexpr int kKeyBlock = 8;    // keys whose scores are summed side by side
+constexpr int kQueryBlock = 8;  // queries whose outputs are summed side by side
 
 template <class Ops>
 int64_t padded(int64_t size) {
   return (size + Ops::kWidth - 1) / Ops::kWidth * Ops::kWidth;
 }
 
-// Scratch of one head: transposed keys [head_size, padded length], values [length, padded head_size],
-// scores [kQueryRows, padded length], outputs [kQueryRows, padded head_size].
+// Queries [head_size, kWidth], scores [length, kWidth], and values [length, padded head_size] where whole
+// vectors cannot be read in place.
 template <class Ops>
 int64_t attention_scratch(int64_t length, int64_t head_size) {
-  const int64_t columns = padded<Ops>(length), features = padded<Ops>(head_size);
-  return head_size * columns + length * features + kQueryRows * (columns + features);
+  return (head_size + length) * Ops::kWidth + length * padded<Ops>(head_size);
 }
 
-// scores[r, j] = queries[r] . keys[j] for the keys [begin, end), whole vectors.
-template <class Ops, int kRows>
-void score_keys(const float* queries, int64_t query_stride, const float* keys, int64_t columns,
-                int64_t head_size, int64_t begin, int64_t end, float* scores) {
-  using Vec = typename Ops::Vec;
-  for (int64_t j = begin; j < end; j += Ops::kWidth) {
-    Vec sum[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sum[r] = Ops::set1(0.0f);
-    for (int64_t i = 0; i < head_size; ++i) {
-      const Vec key = Ops::load(keys + i * columns + j);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) sum[r] = Ops::fma(Ops::set1(queries[r * query_stride + i]), key, sum[r]);
+// The queries [first, first + count), count <= kWidth, as columns; missing ones are 0.
+template <class Ops>
+void transpose_queries(const HeadAttention& a, int64_t first, int64_t count, float* columns) {
+  constexpr int kWidth = Ops::kWidth;
+  const float* queries = a.queries + first * a.query_stride;
+  int64_t i = 0;
+  for (; i + kWidth <= a.head_size; i += kWidth) {
+    typename Ops::Vec rows[kWidth];
+    for (int r = 0; r < kWidth; ++r) {
+      rows[r] = r < count ? Ops::load_unaligned(queries + r * a.query_stride + i) : Ops::set1(0.0f);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) Ops::store(scores + r * columns + j, sum[r]);
+    Ops::transpose(rows);
+    for (int r = 0; r < kWidth; ++r) Ops::store(columns + (i + r) * kWidth, rows[r]);
+  }
+  for (; i < a.head_size; ++i) {
+    for (int r = 0; r < kWidth; ++r) columns[i * kWidth + r] = r < count ? queries[r * a.query_stride + i] : 0.0f;
   }
 }
 
-// Scores of the keys [begin, end) to exp(scale (score - max)); returns their sum. Keys outside
-// [first, last) get 0.
+// scores[k] = keys[k] . queries for kKeys keys.
+template <class Ops, int kKeys = kKeyBlock>
+void score_keys(const float* keys, int64_t key_stride, int64_t count, const float* queries, int64_t head_size,
+                float* scores) {
+  if constexpr (kKeys > 1) {
+    if (count < kKeys) return score_keys<Ops, kKeys - 1>(keys, key_stride, count, queries, head_size, scores);
+  }
+  typename Ops::Vec sums[kKeys];
+#pragma GCC unroll 8
+  for (int k = 0; k < kKeys; ++k) sums[k] = Ops::set1(0.0f);
+  for (int64_t i = 0; i < head_size; ++i) {
+    const auto query = Ops::load(queries + i * Ops::kWidth);
+#pragma GCC unroll 8
+    for (int k = 0; k < kKeys; ++k) sums[k] = Ops::fma(Ops::set1(keys[k * key_stride + i]), query, sums[k]);
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < kKeys; ++k) Ops::store(scores + k * Ops::kWidth, sums[k]);
+}
+
+// Scores of keys a query does not see to -inf.
 template <class Ops>
-float exponentiate(float* scores, int64_t begin, int64_t end, int64_t first, int64_t last, float scale) {
-  using Vec = typename Ops::Vec;
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  std::fill(scores + begin, scores + first, kNone);
-  std::fill(scores + last, scores + end, kNone);
-  Vec max = Ops::set1(kNone);
-  for (int64_t j = begin; j < end; j += Ops::kWidth) max = Ops::max(max, Ops::load(scores + j));
-  const Vec factor = Ops::set1(scale), shift = Ops::set1(-Ops::reduce_max(max) * scale);
-  Vec sum = Ops::set1(0.0f);
-  for (int64_t j = begin; j < end; j += Ops::kWidth) {
-    const Vec e = exp<Ops>(Ops::fma(Ops::load(scores + j), factor, shift));
-    Ops::store(scores + j, e);
+void hide_far_keys(const HeadAttention& a, int64_t first_query, int64_t num_queries, int64_t begin, int64_t end,
+                   float* scores) {
+  constexpr int kWidth = Ops::kWidth;
+  alignas(64) float positions[kWidth] = {};
+  for (int64_t q = 0; q < num_queries; ++q) positions[q] = static_cast<float>(a.query_positions[first_query + q]);
+  const auto position = Ops::load(positions);
+  const auto reach = Ops::set1(static_cast<float>(a.reach));
+  const auto none = Ops::set1(-std::numeric_limits<float>::infinity());
+  for (int64_t k = begin; k < end; ++k, scores += kWidth) {
+    const auto key = Ops::set1(static_cast<float>(k));
+    const auto distance = Ops::max(Ops::sub(key, position), Ops::sub(position, key));
+    Ops::store(scores, Ops::if_less(reach, distance, none, Ops::load(scores)));
+  }
+}
+
+// Scores [count, kWidth] to exp(scale (score - max)); returns 1 / their sum.
+template <class Ops>
+typename Ops::Vec exponentiate(float* scores, int64_t count, float scale) {
+  constexpr int kWidth = Ops::kWidth;
+  auto max = Ops::load(scores);
+  for (int64_t k = 1; k < count; ++k) max = Ops::max(max, Ops::load(scores + k * kWidth));
+  const auto factor = Ops::set1(scale), shift = Ops::mul(max, Ops::set1(-scale));
+  auto sum = Ops::set1(0.0f);
+  for (int64_t k = 0; k < count; ++k) {
+    const auto e = exp<Ops>(Ops::fma(Ops::load(scores + k * kWidth), factor, shift));
+    Ops::store(scores + k * kWidth, e);
     sum = Ops::add(sum, e);
   }
-  return Ops::reduce_add(sum);
+  return Ops::reciprocal(sum);
 }
 
-// outputs[r] = sum over the keys [begin, end) of weights[r, j] values[j].
-template <class Ops, int kRows>
-void mix_values(const float* weights, int64_t columns, const float* values, int64_t features, int64_t begin,
-                int64_t end, float* outputs) {
-  using Vec = typename Ops::Vec;
-  for (int64_t i = 0; i < features; i += Ops::kWidth) {
-    Vec sum[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sum[r] = Ops::set1(0.0f);
-    for (int64_t j = begin; j < end; ++j) {
-      const Vec value = Ops::load(values + j * features + i);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) sum[r] = Ops::fma(Ops::set1(weights[r * columns + j]), value, sum[r]);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) Ops::store(outputs + r * features + i, sum[r]);
-  }
-}
-
-template <class Ops, int kRows = kQueryRows>
-void attend_block(const HeadAttention& a, int64_t first_query, int64_t num_queries, const float* keys,
-                  const float* values, float* scores, float* outputs) {
-  if constexpr (kRows > 1) {
-    if (num_queries < kRows) {
-      return attend_block<Ops, kRows - 1>(a, first_query, num_queries, keys, values, scores, outputs);
+// outputs[q, i] = factors[q] sum over keys k of weights[k, q] values[k, i], for kQueries queries and one vector
+// of features.
+template <class Ops, int kQueries = kQueryBlock>
+void mix_values(const float* weights, const float* factors, int64_t num_queries, const float* values,
+                int64_t value_stride, int64_t num_keys, float* outputs, int64_t output_stride, int64_t columns) {
+  if constexpr (kQueries > 1) {
+    if (num_queries < kQueries) {
+      return mix_values<Ops, kQueries - 1>(weights, factors, num_queries, values, value_stride, num_keys, outputs,
+                                           output_stride, columns);
     }
   }
-  const int64_t columns = padded<Ops>(a.length), features = padded<Ops>(a.head_size);
-  int64_t first[kRows], last[kRows], begin = a.length, end = 0;
-  for (int r = 0; r < kRows; ++r) {
-    const int64_t position = a.query_positions[first_query + r];
-    first[r] = a.reach < 0 ? 0 : std::max<int64_t>(0, position - a.reach);
-    last[r] = a.reach < 0 ? a.length : std::min(a.length, position + a.reach + 1);
-    begin = std::min(begin, first[r]);
-    end = std::max(end, last[r]);
+  typename Ops::Vec sums[kQueries];
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) sums[q] = Ops::set1(0.0f);
+  for (int64_t k = 0; k < num_keys; ++k) {
+    const auto value = Ops::load_unaligned(values + k * value_stride);
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) sums[q] = Ops::fma(Ops::set1(weights[k * Ops::kWidth + q]), value, sums[q]);
   }
-  begin = begin / Ops::kWidth * Ops::kWidth;
-  const int64_t whole_end = padded<Ops>(end);
-  score_keys<Ops, kRows>(a.queries + first_query * a.query_stride, a.query_stride, keys, columns, a.head_size,
-                         begin, whole_end, scores);
-  float sums[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    sums[r] = exponentiate<Ops>(scores + r * columns, begin, whole_end, first[r], last[r], a.scale);
-  }
-  mix_values<Ops, kRows>(scores, columns, values, features, begin, end, outputs);
-  for (int r = 0; r < kRows; ++r) {
-    float* output = a.output + (first_query + r) * a.output_stride;
-    for (int64_t i = 0; i < a.head_size; ++i) output[i] = outputs[r * features + i] / sums[r];
+  for (int q = 0; q < kQueries; ++q) {
+    const auto output = Ops::mul(sums[q], Ops::set1(factors[q]));
+    if (columns == Ops::kWidth) {
+      Ops::store_unaligned(outputs + q * output_stride, output);
+    } else {
+      alignas(64) float features[Ops::kWidth];
+      Ops::store(features, output);
+      std::copy_n(features, columns, outputs + q * output_stride);
+    }
   }
 }
 
 template <class Ops>
 void attend(const HeadAttention& a, float* scratch) {
-  const int64_t columns = padded<Ops>(a.length), features = padded<Ops>(a.head_size);
-  float* keys = scratch;
-  float* values = keys + a.head_size * columns;
-  float* scores = values + a.length * features;
-  float* outputs = scores + kQueryRows * columns;
-  for (int64_t i = 0; i < a.head_size; ++i) {
-    float* row = keys + i * columns;
-    for (int64_t j = 0; j < a.length; ++j) row[j] = a.keys[j * a.key_stride + i];
-    std::fill(row + a.length, row + columns, 0.0f);
+  constexpr int kWidth = Ops::kWidth;
+  float* queries = scratch;
+  float* scores = queries + a.head_size * kWidth;
+  const float* values = a.values;
+  int64_t value_stride = a.key_stride;
+  if (a.head_size % kWidth != 0) {
+    value_stride = padded<Ops>(a.head_size);
+    float* rows = scores + a.length * kWidth;
+    for (int64_t k = 0; k < a.length; ++k) {
+      std::copy_n(a.values + k * a.key_stride, a.head_size, rows + k * value_stride);
+      std::fill(rows + k * value_stride + a.head_size, rows + (k + 1) * value_stride, 0.0f);
+    }
+    values = rows;
   }
-  for (int64_t j = 0; j < a.length; ++j) {
-    float* row = values + j * features;
-    std::copy_n(a.values + j * a.key_stride, a.head_size, row);
-    std::fill(row + a.head_size, row + features, 0.0f);
-  }
-  for (int64_t q = 0; q < a.num_queries; q += kQueryRows) {
-    attend_block<Ops>(a, q, std::min(kQueryRows, a.num_queries - q), keys, values, scores, outputs);
+  for (int64_t first = 0; first < a.num_queries; first += kWidth) {
+    const int64_t num_queries = std::min<int64_t>(kWidth, a.num_queries - first);
+    int64_t begin = 0, end = a.length;
+    if (a.reach >= 0) {
+      const auto [nearest, farthest] =
+          std::minmax_element(a.query_positions + first, a.query_positions + first + num_queries);
+      begin = std::max<int64_t>(0, *nearest - a.reach);
+      end = std::min(a.length, *farthest + a.reach + 1);
+    }
+    transpose_queries<Ops>(a, first, num_queries, queries);
+    for (int64_t k = begin; k < end; k += kKeyBlock) {
+      score_keys<Ops>(a.keys + k * a.key_stride, a.key_stride, std::min<int64_t>(kKeyBlock, end - k), queries,
+                      a.head_size, scores + (k - begin) * kWidth);
+    }
+    if (a.reach >= 0) hide_far_keys<Ops>(a, first, num_queries, begin, end, scores);
+    alignas(64) float factors[kWidth];
+    Ops::store(factors, exponentiate<Ops>(scores, end - begin, a.scale));
+    for (int64_t q = 0; q < num_queries; q += kQueryBlock) {
+      for (int64_t i = 0; i < a.head_size; i += kWidth) {
+        mix_values<Ops>(scores + q, factors + q, std::min<int64_t>(kQueryBlock, num_queries - q),
+                        values + begin * value_stride + i, value_stride, end - begin,
+                        a.output + (first + q) * a.output_stride + i, a.output_stride,
+                        std::min<int64_t>(kWidth, a.head_size - i));
+      }
+    }
   }
 }
 

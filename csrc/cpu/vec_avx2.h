@@ -38,6 +38,26 @@ struct Avx2 {
   static uint32_t greater_bits(Vec a, Vec b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
   }
+  // rows [kWidth, kWidth] to their transpose.
+  static void transpose(Vec (&rows)[kWidth]) {
+    __m256 groups[kWidth];  // of 4 rows: lane l of groups[4 g + c] holds column 4 l + c
+#pragma GCC unroll 2
+    for (int g = 0; g < kWidth; g += 4) {
+      const __m256d low_ab = _mm256_castps_pd(_mm256_unpacklo_ps(rows[g], rows[g + 1]));
+      const __m256d high_ab = _mm256_castps_pd(_mm256_unpackhi_ps(rows[g], rows[g + 1]));
+      const __m256d low_cd = _mm256_castps_pd(_mm256_unpacklo_ps(rows[g + 2], rows[g + 3]));
+      const __m256d high_cd = _mm256_castps_pd(_mm256_unpackhi_ps(rows[g + 2], rows[g + 3]));
+      groups[g] = _mm256_castpd_ps(_mm256_unpacklo_pd(low_ab, low_cd));
+      groups[g + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low_ab, low_cd));
+      groups[g + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high_ab, high_cd));
+      groups[g + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high_ab, high_cd));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      rows[c] = _mm256_permute2f128_ps(groups[c], groups[4 + c], 0x20);
+      rows[4 + c] = _mm256_permute2f128_ps(groups[c], groups[4 + c], 0x31);
+    }
+  }
   static float reduce_add(Vec a) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -47,6 +67,39 @@ struct Avx2 {
     __m128 half = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     half = _mm_max_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+  }
+
+  static Vec load_bf16(const uint16_t* p) {
+    const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  }
+  // max(|a|, largest) of non-negative `largest`, and of every bfloat16 of the words.
+  static Vec larger_magnitude(Vec a, Vec largest) {
+    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+    return _mm256_castsi256_ps(_mm256_max_epi32(magnitude, _mm256_castps_si256(largest)));
+  }
+  static Vec larger_bf16_magnitude(Vec words, Vec largest) {
+    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi32(0x7fff7fff));
+    return _mm256_castsi256_ps(_mm256_max_epu16(magnitude, _mm256_castps_si256(largest)));
+  }
+  // To the nearest integers, which must be within int8 where a is finite.
+  static void store_int8(int8_t* p, Vec a) {
+    const __m256i words = _mm256_cvtps_epi32(a);
+    const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
+  }
+  static Vec from_int32(Vec bits) { return _mm256_cvtepi32_ps(_mm256_castps_si256(bits)); }
+  static Vec add_int32(Vec a, Vec b) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+  }
+  // total + the 4 products of a's and b's bytes, for every word.
+  static Vec dot_int8(Vec a, Vec b, Vec total) {
+    const __m256i left = _mm256_castps_si256(a), right = _mm256_castps_si256(b);
+    const auto even = [](__m256i bytes) { return _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8); };
+    const auto odd = [](__m256i bytes) { return _mm256_srai_epi16(bytes, 8); };
+    const __m256i products = _mm256_add_epi32(_mm256_madd_epi16(even(left), even(right)),
+                                              _mm256_madd_epi16(odd(left), odd(right)));
+    return add_int32(total, _mm256_castsi256_ps(products));
   }
 
   // To the nearest bfloat16, ties to even; NaN stays NaN.

@@ -52,10 +52,51 @@ struct Generic {
     const IntVec mask = a > b;
     return (mask[0] & 1u) | (mask[1] & 2u) | (mask[2] & 4u) | (mask[3] & 8u);
   }
+  // rows [kWidth, kWidth] to their transpose.
+  static void transpose(Vec (&rows)[kWidth]) {
+    for (int r = 0; r < kWidth; ++r) {
+      for (int c = 0; c < r; ++c) {
+        const float above = rows[c][r];
+        rows[c][r] = rows[r][c];
+        rows[r][c] = above;
+      }
+    }
+  }
   static float reduce_add(Vec a) { return (a[0] + a[2]) + (a[1] + a[3]); }
   static float reduce_max(Vec a) {
     const float even = a[0] > a[2] ? a[0] : a[2], odd = a[1] > a[3] ? a[1] : a[3];
     return even > odd ? even : odd;
+  }
+
+  static Vec load_bf16(const uint16_t* p) {
+    return from_bits(UintVec{p[0], p[1], p[2], p[3]} << 16);
+  }
+  // max(|a|, largest) of non-negative `largest`, and of every bfloat16 of the words.
+  static Vec larger_magnitude(Vec a, Vec largest) {
+    const UintVec magnitude = to_bits(a) & 0x7fffffff, other = to_bits(largest);
+    return from_bits(magnitude > other ? magnitude : other);
+  }
+  static Vec larger_bf16_magnitude(Vec words, Vec largest) {
+    const UintVec magnitude = to_bits(words) & 0x7fff7fff, other = to_bits(largest);
+    const UintVec low = magnitude & 0xffff, high = magnitude >> 16, other_low = other & 0xffff, other_high = other >> 16;
+    return from_bits((low > other_low ? low : other_low) | (high > other_high ? high : other_high) << 16);
+  }
+  // To the nearest integers, which must be within int8 where a is finite.
+  static void store_int8(int8_t* p, Vec a) {
+    const Vec whole = round(a);
+    for (int i = 0; i < kWidth; ++i) p[i] = a[i] == a[i] ? static_cast<int8_t>(whole[i]) : int8_t{0};
+  }
+  static Vec from_int32(Vec bits) { return __builtin_convertvector(to_int32(bits), Vec); }
+  static Vec add_int32(Vec a, Vec b) { return from_bits(to_bits(a) + to_bits(b)); }
+  // total + the 4 products of a's and b's bytes, for every word.
+  static Vec dot_int8(Vec a, Vec b, Vec total) {
+    IntVec sum = to_int32(total), left = to_int32(a), right = to_int32(b);
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      sum += ((left << shift) >> 24) * ((right << shift) >> 24);
+    }
+    Vec result;
+    std::memcpy(&result, &sum, sizeof result);
+    return result;
   }
 
   // To the nearest bfloat16, ties to even; NaN stays NaN.
@@ -80,6 +121,11 @@ struct Generic {
     UintVec bits;
     std::memcpy(&bits, &a, sizeof bits);
     return bits;
+  }
+  static IntVec to_int32(Vec a) {
+    IntVec integers;
+    std::memcpy(&integers, &a, sizeof integers);
+    return integers;
   }
   static Vec from_bits(UintVec bits) {
     Vec a;

@@ -28,12 +28,14 @@ constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activ
                                        Activation::relu, Activation::silu};
 
 // How far results may be from the double sum: times the sum of |x w| and |b|, which all roundings scale with.
-// float32 and bfloat16 (against the rounded factors): the order of summation. bf16x3: a factor rounded to two
-// parts is at most 2^-17 off, and low times low is at most 2^-16 of the product.
+// float32, bfloat16 and int8 (against the rounded factors): the order of summation. bf16x3: a factor rounded to
+// two parts is at most 2^-17 off, and low times low is at most 2^-16 of the product. An int8 operand is half a step
+// off, after its rounding to bfloat16: `step` of the largest value of its row.
 struct Bounds {
   double product;
   double rounding;    // of a result as an operand, relative
   double activation;  // absolute
+  double step = 0;    // of a result as an operand, relative to the largest of its row
 };
 
 Bounds bounds_of(Precision precision) {
@@ -42,6 +44,8 @@ Bounds bounds_of(Precision precision) {
       return {0x1p-15 + 1e-6, 0x1p-16, 1e-6};
     case Precision::bfloat16:
       return {1e-6, 0x1p-8, 4e-5};
+    case Precision::int8:
+      return {1e-6, 0x1p-8, 1.1e-3, 0.51 / 127};
     default:
       return {1e-6, 1e-6, 1e-6};
   }
@@ -60,9 +64,26 @@ uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-double factor(float value, Precision precision) {
-  if (precision != Precision::bfloat16) return value;
-  return std::bit_cast<float>(uint32_t{to_bf16(value)} << 16);
+double rounded_to_bf16(float value) { return std::bit_cast<float>(uint32_t{to_bf16(value)} << 16); }
+
+double largest_of(const Values& values, int64_t first, int64_t count) {
+  double largest = 0;
+  for (int64_t i = first; i < first + count; ++i) largest = std::max(largest, std::abs(double{values[i]}));
+  return largest;
+}
+
+// Rows of `columns` values as a precision rounds factors; bf16x3 counts as unrounded.
+std::vector<double> factors(const Values& values, int64_t columns, Precision precision) {
+  std::vector<double> result(values.begin(), values.end());
+  if (precision == Precision::bfloat16) std::transform(values.begin(), values.end(), result.begin(), rounded_to_bf16);
+  if (precision != Precision::int8) return result;
+  for (size_t row = 0; row < values.size(); row += columns) {
+    const float largest = static_cast<float>(largest_of(values, row, columns));
+    for (size_t i = row; i < row + columns; ++i) {
+      result[i] = largest == 0 ? 0.0 : std::nearbyint(values[i] * (127.0f / largest)) * double{largest / 127.0f};
+    }
+  }
+  return result;
 }
 
 double activated(double x, Activation activation) {
@@ -87,12 +108,13 @@ struct Reference {
 Reference reference(const Values& x, const Values& weight, const Values& bias, int64_t k,
                     Precision precision) {
   const int64_t n = bias.size(), m = x.size() / k;
+  const std::vector<double> left = factors(x, k, precision), right = factors(weight, k, precision);
   Reference result{std::vector<double>(m * n), std::vector<double>(m * n)};
   for (int64_t r = 0; r < m; ++r) {
     for (int64_t c = 0; c < n; ++c) {
       double y = bias[c], scale = std::abs(bias[c]);
       for (int64_t i = 0; i < k; ++i) {
-        const double product = factor(x[r * k + i], precision) * factor(weight[c * k + i], precision);
+        const double product = left[r * k + i] * right[c * k + i];
         y += product;
         scale += std::abs(product);
       }
@@ -148,14 +170,20 @@ class ProductTest {
     for (Activation activation : kActivations) {
       const Values one = activate(activation, 0, kMaxRows), two = activate_gated(activation, 0, kMaxRows);
       const std::string of = " activation " + std::to_string(static_cast<int>(activation));
+      double step_of_one = 0, step_of_two = 0;
       for (size_t i = 0; i < first.y.size(); ++i) {
         const double y = activated(first.y[i], activation), gate = second.y[i];
+        if (i % n_ == 0) {
+          // A row's largest value may be off by as much as its step allows for.
+          step_of_one = 1.01 * bounds.step * largest_of(one, i, n_);
+          step_of_two = 1.01 * bounds.step * largest_of(two, i, n_);
+        }
         // No activation is steeper than 1.2.
         const double bound = 1.2 * bounds.product * first.scale[i] + bounds.activation;
-        check_near(one[i], y, bound + bounds.rounding * std::abs(y), "activate" + of);
+        check_near(one[i], y, bound + bounds.rounding * std::abs(y) + step_of_one, "activate" + of);
         check_near(two[i], y * gate,
                    (bound + bounds.product * second.scale[i]) * (1 + std::abs(gate) + std::abs(y)) +
-                       bounds.rounding * std::abs(y * gate),
+                       bounds.rounding * std::abs(y * gate) + step_of_two,
                    "activate_gated" + of);
       }
     }
@@ -314,8 +342,10 @@ void test_activations(const MatrixKernels& kernels, const std::string& name, Pre
   constexpr int64_t k = 32, m = 1000;
   const Linear same = identity(k, kernels);
   Values x(m * k);
-  for (int64_t i = 0; i < m * k; ++i)
-    x[i] = static_cast<float>(factor(-16.0f + static_cast<float>(i) * 0.001f, precision));
+  for (int64_t i = 0; i < m * k; ++i) {
+    x[i] = -16.0f + static_cast<float>(i) * 0.001f;
+    if (precision == Precision::bfloat16) x[i] = static_cast<float>(rounded_to_bf16(x[i]));
+  }
   x[0] = -1e4f;
   x[1] = 1e4f;
   x[2] = -0.0f;
@@ -403,14 +433,15 @@ void test_misuse(const MatrixKernels& kernels, const MatrixKernels& other, const
 
 int main() {
   for (Isa isa : available_isas()) {
-    for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16}) {
+    for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16, Precision::int8}) {
       const MatrixKernels& kernels = matrix_kernels(precision, isa);
       const std::string name = std::string(precision_name(precision)) + " on " + isa_name(isa);
       for (int64_t n : kSizes) {
         for (int64_t k : kSizes) ProductTest(kernels, name, precision, n, k).run();
       }
       test_non_finite(kernels, name);
-      test_activations(kernels, name, precision);
+      // int8 rounds a whole row to one scale and activates as bfloat16 does.
+      if (precision != Precision::int8) test_activations(kernels, name, precision);
       test_relative_error(kernels, name, precision);
       test_threads(kernels, name);
       test_misuse(

@@ -11,9 +11,10 @@
 
 namespace mlmfast {
 
-// How factors are rounded; products are always summed in float32. bf16x3 splits a factor into a high and a
-// low bfloat16 and leaves out low times low: about 16 bits of each factor count.
-enum class Precision { float32, bf16x3, bfloat16 };
+// How factors are rounded. bf16x3 splits a factor into a high and a low bfloat16 and leaves out low times low:
+// about 16 bits of each factor count. These three sum products in float32. int8 rounds to 127 steps up to the
+// largest factor of a row, of x and of W, and sums products exactly.
+enum class Precision { float32, bf16x3, bfloat16, int8 };
 
 const char* precision_name(Precision precision);
 
@@ -28,8 +29,9 @@ struct OperandView;
 // then serve. Throws std::invalid_argument for an instruction set this CPU or this build lacks.
 const MatrixKernels& matrix_kernels(Precision precision, Isa isa);
 
-// The left operand x [m, K] of products, in the form the kernels read: rows of float32, of bfloat16, or of
-// the high and then the low parts, each part padded with zeros to whole panels. Memory grows, never shrinks.
+// The left operand x [m, K] of products, in the form the kernels read: rows of float32, of bfloat16, of the
+// high and then the low parts, or of int8 and then their scale; each part padded with zeros to whole units.
+// Memory grows, never shrinks.
 class Operand {
  public:
   explicit Operand(const MatrixKernels& kernels) : kernels_(&kernels) {}
@@ -52,7 +54,7 @@ class Operand {
 
   const MatrixKernels* kernels_;
   int64_t num_rows_ = 0, num_columns_ = 0;
-  int64_t plane_words_ = 0;  // 32-bit words of a row in one plane: a float32 or two bfloat16 each
+  int64_t plane_words_ = 0;  // 32-bit words of a row in one plane: a float32, two bfloat16 or four int8 each
   int64_t stride_ = 0;       // words from row to row; an odd number of cache lines, to use every cache set
   AlignedBuffer words_;      // [m rounded up to whole blocks, stride_]
 };
@@ -88,12 +90,14 @@ class Linear {
 
   void pack(const float* weight);
   MatrixProduct product(const Operand& x) const;
+  void describe(MatrixProduct& product, int index, int64_t first_column) const;
 
   const MatrixKernels& kernels_;
   int64_t num_rows_, num_columns_;  // N, K
   int64_t plane_words_;             // words of a row of W in one plane, padding included
   AlignedBuffer panels_;            // [N / panel_columns rounded up, planes, plane_words, panel_columns]
-  AlignedBuffer bias_;              // [N rounded up], 0 where padded
+  AlignedBuffer bias_;              // [N rounded up], 0 where padded, and so below
+  AlignedBuffer scales_, starts_;   // [N rounded up] as in MatrixProduct, where products are scaled
 };
 
 // Two products of one operand, the second gating the first: GeGLU and its kin (Shazeer 2020).
