@@ -9,7 +9,7 @@ BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
 CXX_BUILD := build/cpp
 
-.PHONY: demo test test-cpp test-sanitized lint format bench clean
+.PHONY: demo test test-cpp test-sanitized test-thread-sanitized fuzz lint format bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -32,18 +32,34 @@ test: $(VENV)/.test test-cpp
 	$(BIN)/python -m pytest
 
 # $(1): build folder, $(2): cmake options.
-define run_cpp_tests
+define build_cpp
 	$(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release \
 		-DMLMFAST_BUILD_PYTHON=OFF -DMLMFAST_BUILD_TESTS=ON $(2)
 	$(BIN)/cmake --build $(1)
-	$(BIN)/ctest --test-dir $(1) --output-on-failure
 endef
+RUN_CPP_TESTS := $(BIN)/ctest --output-on-failure --test-dir
 
 test-cpp: $(VENV)/.demo
-	$(call run_cpp_tests,$(CXX_BUILD))
+	$(call build_cpp,$(CXX_BUILD))
+	$(RUN_CPP_TESTS) $(CXX_BUILD)
 
 test-sanitized: $(VENV)/.demo
-	$(call run_cpp_tests,$(CXX_BUILD)-sanitized,-DMLMFAST_SANITIZE=address$(comma)undefined)
+	$(call build_cpp,$(CXX_BUILD)-sanitized,-DMLMFAST_SANITIZE=address$(comma)undefined)
+	$(RUN_CPP_TESTS) $(CXX_BUILD)-sanitized
+
+# The matrix products' test has one thread, and takes minutes here.
+# ThreadSanitizer cannot live with the randomised address space of some kernels; not everyone may turn it off.
+NOT_RANDOMISED := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+test-thread-sanitized: $(VENV)/.demo
+	$(call build_cpp,$(CXX_BUILD)-thread,-DMLMFAST_SANITIZE=thread)
+	$(NOT_RANDOMISED) $(RUN_CPP_TESTS) $(CXX_BUILD)-thread --exclude-regex matrix_test
+
+# Another SEED tries other calls.
+FUZZ_SECONDS ?= 60
+SEED ?= 1
+fuzz: $(VENV)/.demo
+	$(call build_cpp,$(CXX_BUILD)-sanitized,-DMLMFAST_SANITIZE=address$(comma)undefined)
+	$(CXX_BUILD)-sanitized/c_api_fuzz tests/data/models $(FUZZ_SECONDS) $(SEED)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

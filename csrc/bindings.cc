@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "batch_checks.h"
 #include "mlmfast/head.h"
 #include "mlmfast/isa.h"
 #include "mlmfast/model.h"
@@ -90,12 +91,6 @@ struct ResultArrays {
   }
 };
 
-void expect_top_k(int64_t top_k, int64_t vocab_size) {
-  if (top_k < 0 || top_k > vocab_size) {
-    throw std::invalid_argument("top_k must be between 0 and " + std::to_string(vocab_size));
-  }
-}
-
 py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Array<int32_t>& target_ids,
                const Array<int64_t>& target_offsets, bool logit, bool rank, bool entropy,
                bool subset_log_prob, int64_t top_k) {
@@ -103,7 +98,7 @@ py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Arra
   expect_shape(hidden, "hidden", {num_rows, head.hidden_size()});
   expect_shape(target_ids, "target_ids", {num_targets});
   expect_shape(target_offsets, "target_offsets", {num_rows + 1});
-  expect_top_k(top_k, head.vocab_size());
+  mlmfast::check_top_k(top_k, head.vocab_size());
   if (subset_log_prob && !head.has_subset()) throw std::invalid_argument("this head has no subset");
   const mlmfast::HeadInputs inputs{hidden.data(), num_rows, target_ids.data(), target_offsets.data()};
   mlmfast::check_head_inputs(inputs, num_targets, head.vocab_size());
@@ -138,12 +133,12 @@ py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids
   expect_shape(row_text, "row_text", {num_rows});
   expect_shape(mask_offsets, "mask_offsets", {num_rows + 1});
   expect_shape(target_offsets, "target_offsets", {num_rows + 1});
-  expect_shape(input_ids, "input_ids", {text_offsets.at(num_texts)});
+  expect_shape(input_ids, "input_ids", {input_ids.size()});
   if (token_type_ids) expect_shape(*token_type_ids, "token_type_ids", {input_ids.size()});
-  expect_shape(mask_positions, "mask_positions", {mask_offsets.at(num_rows)});
-  expect_shape(target_ids, "target_ids", {target_offsets.at(num_rows)});
+  expect_shape(mask_positions, "mask_positions", {mask_positions.size()});
+  expect_shape(target_ids, "target_ids", {num_targets});
   expect_shape(target_positions, "target_positions", {num_targets});
-  expect_top_k(top_k, model.spec().vocab_size);
+  mlmfast::check_top_k(top_k, model.spec().vocab_size);
   const mlmfast::RowBatch batch{input_ids.data(),
                                 text_offsets.data(),
                                 token_type_ids ? token_type_ids->data() : nullptr,
@@ -156,6 +151,7 @@ py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids
                                 target_ids.data(),
                                 target_offsets.data(),
                                 mask_token_id};
+  mlmfast::check_batch_lengths(batch, {input_ids.size(), mask_positions.size(), num_targets});
   ResultArrays results;
   const mlmfast::HeadOutputs outputs = results.outputs(num_targets, logit, rank, entropy, false, top_k);
   {

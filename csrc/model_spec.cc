@@ -7,9 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "json.h"
+#include "json_file.h"
 #include "model_families.h"
-#include "safetensors.h"
 
 namespace mlmfast {
 namespace {
@@ -17,17 +16,6 @@ namespace {
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 constexpr int64_t kMaxPositions = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = 1024;
-
-Json read_json_object(const std::string& path) {
-  const MappedFile file(path);
-  try {
-    Json json = parse_json({reinterpret_cast<const char*>(file.data()), file.size()});
-    if (json.as<Json::Object>() == nullptr) throw JsonError("not a JSON object");
-    return json;
-  } catch (const JsonError& error) {
-    throw ModelError(path + ": " + error.what());
-  }
-}
 
 // An object of config.json, read field by field; a field that is null is one left out.
 class Config {
