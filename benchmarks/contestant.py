@@ -1,22 +1,30 @@
 """One way to score texts, in a process of its own: `python contestant.py KIND FOLDER [options]`.
 
 Loads once, then answers each line of standard input, {"texts": [...]}, with one line: wall and CPU seconds,
-log-probabilities per text and token (special tokens left out), peak memory. It also runs in the peers'
-virtual environments, so nothing outside a contestant's own function needs a package.
+log-probabilities per text and token (special tokens left out), peak memory. One that cannot run here says
+{"unavailable": reason} instead, and ends. It also runs in the peers' virtual environments, so nothing outside
+a contestant's own function or contestant_KIND.py needs a package that is not in all of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-Score = Callable[[Sequence[str]], list[list[float]]]
+from contestant_batches import Score, UnavailableError
+
+PACKAGES = (
+    *("mlmfast", "torch", "transformers", "minicons"),
+    *("onnxruntime", "openvino", "ctranslate2"),
+)
+"""Those of them that a contestant has imported are named with their versions."""
 
 
 def plain_loop(options: argparse.Namespace) -> Score:
@@ -60,21 +68,36 @@ def minicons(options: argparse.Namespace) -> Score:
 
 def mlmfast(options: argparse.Namespace) -> Score:
     import mlmfast
+    from mlmfast.errors import MissingExtraError, SettingsError, UnsupportedModelError
 
-    scorer = mlmfast.load(
-        options.folder,
-        engine=options.engine,
-        precision=options.precision,
-        workers=1,
-        max_batch_tokens=options.max_batch_tokens,
-    )
+    try:
+        scorer = mlmfast.load(
+            options.folder,
+            engine=options.engine,
+            precision=options.precision,
+            workers=options.workers,
+            max_batch_tokens=options.max_batch_tokens,
+        )
+    except (SettingsError, UnsupportedModelError, MissingExtraError) as error:
+        raise UnavailableError(str(error)) from error
     return lambda texts: [[token.log_prob for token in result.tokens] for result in scorer.score(texts)]
+
+
+def module(kind: str) -> Callable[[argparse.Namespace], Score]:
+    """The `load` of contestant_KIND.py."""
+
+    def load(options: argparse.Namespace) -> Score:
+        score: Score = importlib.import_module(f"contestant_{kind}").load(options)
+        return score
+
+    return load
 
 
 KINDS: dict[str, Callable[[argparse.Namespace], Score]] = {
     "plain": plain_loop,
     "minicons": minicons,
     "mlmfast": mlmfast,
+    **{kind: module(kind) for kind in ("torch", "onnxruntime", "openvino", "ctranslate2")},
 }
 
 
@@ -95,6 +118,9 @@ def main() -> None:
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--precision")
     parser.add_argument("--max-batch-tokens", type=int)
+    parser.add_argument("--workers", type=int, default=1, help="of mlmfast")
+    parser.add_argument("--compile", action="store_true", help="of torch")
+    parser.add_argument("--graph", help="made by export_graph.py, of onnxruntime and openvino")
     options = parser.parse_args()
 
     replies = os.fdopen(os.dup(1), "w")
@@ -103,11 +129,14 @@ def main() -> None:
     def reply(message: dict[str, object]) -> None:
         print(json.dumps(message), file=replies, flush=True)
 
-    score = KINDS[options.kind](options)
-    packages = ("torch", "transformers", *(["minicons"] if options.kind == "minicons" else []))
+    try:
+        score = KINDS[options.kind](options)
+    except UnavailableError as error:
+        reply({"unavailable": str(error)})
+        return
     reply(
         {
-            "versions": {name: metadata.version(name) for name in packages},
+            "versions": {name: metadata.version(name) for name in PACKAGES if name in sys.modules},
             "loaded_mb": memory_mb("VmRSS"),
         }
     )

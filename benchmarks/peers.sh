@@ -1,7 +1,16 @@
 #!/usr/bin/env bash
-# Makes .venv-minicons, the virtual environment in which bench_scoring.py runs minicons.
+# Makes .venv-NAME for each benchmarks/peers-NAME.txt, or for the NAMEs given: the virtual environments in which
+# the benchmarks run what they compare with. bench_scoring.py and bench_engine.py say which they miss.
 # As with constraints.txt: where the package index serves only a CUDA build of torch, point pip at CPU builds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-"${PYTHON:-python3}" -m venv .venv-minicons
-.venv-minicons/bin/pip install --disable-pip-version-check --requirement benchmarks/peers-minicons.txt
+if [ $# -eq 0 ]; then
+  for list in benchmarks/peers-*.txt; do
+    name=${list#benchmarks/peers-}
+    set -- "$@" "${name%.txt}"
+  done
+fi
+for name in "$@"; do
+  "${PYTHON:-python3}" -m venv --clear ".venv-$name"
+  ".venv-$name/bin/pip" install --disable-pip-version-check --requirement "benchmarks/peers-$name.txt"
+done

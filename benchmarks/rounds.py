@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
+from processes import Process
 
-CONTESTANT = Path(__file__).with_name("contestant.py")
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-}
 COLUMNS = (
     "contestant",
     "tokens/s",
@@ -31,39 +22,47 @@ COLUMNS = (
     "per text",
     "peak MB (after loading)",
 )
-QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest difference from the baseline with which a contestant still counts as agreeing.
+    """The differences from the baseline with which a contestant still counts as agreeing, in nats.
 
-    per_token: of one log-probability; per_text: of a text's sum. Nats; None: not held to one.
+    per_token: largest of one log-probability; per_text: of a text's sum. at_least: largest difference per
+    token that there must be; a smaller one betrays a precision finer than the one asked for.
     """
 
-    per_token: float | None = None
-    per_text: float | None = None
+    per_token: float
+    per_text: float
+    at_least: float = 0.0
 
 
-EXACT = Bound(per_text=1e-3)
+EXACT = Bound(per_token=1e-4, per_text=1e-3)
 """For float32: rounding only."""
-ROUNDED = Bound(per_token=0.1)
+ROUNDED = Bound(per_token=0.1, per_text=1.0)
 """For bfloat16."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """How to start one: the interpreter, and the arguments of contestant.py."""
+    """How to start one: the interpreter, and the arguments of contestant.py.
+
+    unavailable: why it cannot run, where that is known beforehand.
+    """
 
     name: str
     python: Path
     arguments: Sequence[str]
     bound: Bound
+    unavailable: str | None = None
 
 
 @dataclass
 class Times:
-    """A contestant's rounds. log_probs: per text, per token, of the last round; peak memory in MB."""
+    """A contestant's rounds. log_probs: per text, per token, of the last round; memory in MB.
+
+    unavailable: why there are none.
+    """
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
@@ -71,6 +70,7 @@ class Times:
     loaded_mb: float = 0.0
     peak_mb: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
+    unavailable: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,67 +81,59 @@ class Difference:
     per_text: float
 
     def within(self, bound: Bound) -> bool:
-        return not (
-            (bound.per_token is not None and not self.per_token <= bound.per_token)
-            or (bound.per_text is not None and not self.per_text <= bound.per_text)
-        )
+        """False too where a difference is NaN."""
+        return bound.at_least <= self.per_token <= bound.per_token and self.per_text <= bound.per_text
 
 
-class Process:
-    """A running contestant.py."""
+class Field:
+    """Contestants that have loaded the model and wait for texts. A context manager."""
 
-    def __init__(self, contestant: Contestant) -> None:
-        self.name = contestant.name
-        self._process = subprocess.Popen(
-            [str(contestant.python), str(CONTESTANT), *contestant.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **ONE_THREAD, **QUIET},
-        )
-        self._requests = cast(IO[str], self._process.stdin)
-        self._replies = cast(IO[str], self._process.stdout)
-        self.hello = self._reply()
+    def __init__(self, contestants: Sequence[Contestant]) -> None:
+        self._processes: dict[str, Process] = {}
+        self._hellos: dict[str, dict[str, Any]] = {}
+        for contestant in contestants:
+            reason = contestant.unavailable
+            if reason is None and not contestant.python.exists():
+                reason = f"{contestant.python.parts[-3]} is missing, see benchmarks/peers.sh"
+            self._hellos[contestant.name] = {"unavailable": reason}
+            if reason is None:
+                arguments = (contestant.name, contestant.python, "contestant.py", contestant.arguments)
+                self._processes[contestant.name] = Process(*arguments)
+        for name, process in list(self._processes.items()):
+            self._hellos[name] = process.reply()
+            if "unavailable" in self._hellos[name]:
+                self._processes.pop(name).close()
 
-    def score(self, texts: Sequence[str]) -> dict[str, Any]:
-        print(json.dumps({"texts": list(texts)}), file=self._requests, flush=True)
-        return self._reply()
+    def interleave(self, texts: Sequence[str], rounds: int, *, warm_up: int) -> dict[str, Times]:
+        """`rounds` rounds, in each of which every contestant scores all texts, one after the other.
 
-    def close(self) -> None:
-        self._requests.close()
-        self._process.wait()
+        warm_up: how many texts each scores before the first round.
+        """
+        found = {name: Times(**hello) for name, hello in self._hellos.items()}
+        for process in self._processes.values():
+            process.ask({"texts": texts[:warm_up]})
+        for _ in range(rounds):
+            for name, process in self._processes.items():
+                reply, times = process.ask({"texts": texts}), found[name]
+                times.seconds.append(reply["seconds"])
+                times.cpu_seconds.append(reply["cpu_seconds"])
+                times.log_probs, times.peak_mb = reply["log_probs"], reply["peak_mb"]
+        return found
 
-    def _reply(self) -> dict[str, Any]:
-        line = self._replies.readline()
-        if not line:
-            raise SystemExit(f"contestant {self.name!r} ended with status {self._process.wait()}")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+    def __enter__(self) -> Field:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.close()
 
 
 def interleave(
     contestants: Sequence[Contestant], texts: Sequence[str], rounds: int, *, warm_up: int
 ) -> dict[str, Times]:
-    """`rounds` rounds, in each of which every contestant scores all texts, one after the other.
-
-    warm_up: how many texts each scores before the first round.
-    """
-    processes = [Process(contestant) for contestant in contestants]
-    found = {p.name: Times(loaded_mb=p.hello["loaded_mb"], versions=p.hello["versions"]) for p in processes}
-    try:
-        for process in processes:
-            process.score(texts[:warm_up])
-        for _ in range(rounds):
-            for process in processes:
-                reply = process.score(texts)
-                times = found[process.name]
-                times.seconds.append(reply["seconds"])
-                times.cpu_seconds.append(reply["cpu_seconds"])
-                times.log_probs, times.peak_mb = reply["log_probs"], reply["peak_mb"]
-    finally:
-        for process in processes:
-            process.close()
-    return found
+    """See Field.interleave."""
+    with Field(contestants) as field:
+        return field.interleave(texts, rounds, warm_up=warm_up)
 
 
 def difference(scores: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]) -> Difference:
@@ -161,26 +153,52 @@ def work(log_probs: Sequence[Sequence[float]], num_special: int = 2) -> tuple[in
     return sum(lengths), sum(n * (n + num_special) for n in lengths)
 
 
-def table(found: Mapping[str, Times], bounds: Mapping[str, Bound]) -> tuple[str, list[str]]:
-    """The markdown table, and the names of contestants that disagree with the first: they get no ratio."""
+def table(
+    found: Mapping[str, Times],
+    bounds: Mapping[str, Bound],
+    *,
+    rates: Mapping[str, Callable[[float], str]] | None = None,
+) -> tuple[str, list[str]]:
+    """The markdown table, and the names of contestants that disagree with the first: they get no ratio.
+
+    rates: more columns, each the text for a median in seconds. Raises SystemExit if the first did not run.
+    """
     baseline_name, baseline = next(iter(found.items()))
+    if baseline.unavailable:
+        raise SystemExit(f"the baseline, {baseline_name}, is not available: {baseline.unavailable}")
+    rates = rates or {}
     num_scored, num_copied = work(baseline.log_probs)
-    base_seconds = statistics.median(baseline.seconds)
-    base_cpu = statistics.median(baseline.cpu_seconds)
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|---|{'---:|' * (len(COLUMNS) - 1)}"]
+    columns = [*COLUMNS, *rates]
+    lines = [f"| {' | '.join(columns)} |", f"|---|{'---:|' * (len(columns) - 1)}"]
     disagreeing = []
     for name, times in found.items():
-        seconds = statistics.median(times.seconds)
+        if times.unavailable:
+            lines.append(f"| {name} | not available: {times.unavailable} {'|' * (len(columns) - 1)}")
+            continue
         apart = difference(times.log_probs, baseline.log_probs)
+        seconds = statistics.median(times.seconds)
         if apart.within(bounds[name]):
-            ratios = f"{base_seconds / seconds:.2f} | {base_cpu / statistics.median(times.cpu_seconds):.2f}"
+            ratios = [f"{ratio:.2f}" for ratio in speedup(times, baseline)]
         else:
-            ratios = "disagrees | disagrees"
+            ratios = ["disagrees", "disagrees"]
             disagreeing.append(name)
-        apart_text = "- | -" if name == baseline_name else f"{apart.per_token:.1e} | {apart.per_text:.1e}"
-        lines.append(
-            f"| {name} | {num_copied / seconds:,.0f} | {num_scored / seconds:,.0f} "
-            f"| {seconds:.2f} ({min(times.seconds):.2f}-{max(times.seconds):.2f}) | {ratios} | {apart_text} "
-            f"| {times.peak_mb:,.0f} ({times.loaded_mb:,.0f}) |"
-        )
+        cells = [
+            name,
+            f"{num_copied / seconds:,.0f}",
+            f"{num_scored / seconds:,.0f}",
+            f"{seconds:.2f} ({min(times.seconds):.2f}-{max(times.seconds):.2f})",
+            *ratios,
+            *(["-", "-"] if name == baseline_name else [f"{apart.per_token:.1e}", f"{apart.per_text:.1e}"]),
+            f"{times.peak_mb:,.0f} ({times.loaded_mb:,.0f})",
+            *(rate(seconds) for rate in rates.values()),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines), disagreeing
+
+
+def speedup(times: Times, baseline: Times) -> tuple[float, float]:
+    """How many times faster than the baseline: medians of wall time, and of CPU time."""
+    return (
+        statistics.median(baseline.seconds) / statistics.median(times.seconds),
+        statistics.median(baseline.cpu_seconds) / statistics.median(times.cpu_seconds),
+    )

@@ -7,6 +7,8 @@ import json
 import random
 from pathlib import Path
 
+from tokenizers import Tokenizer
+
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "text"
 BLIMP = FOLDER / "blimp_sample.jsonl"
 INAUGURAL = FOLDER / "inaugural.txt"
@@ -40,3 +42,25 @@ def read_paragraphs(path: Path, num_paragraphs: int) -> list[str]:
         )
     starts = range(0, num_paragraphs * WORDS_PER_PARAGRAPH, WORDS_PER_PARAGRAPH)
     return [" ".join(words[start : start + WORDS_PER_PARAGRAPH]) for start in starts]
+
+
+def read_pieces(path: Path, num_pieces: int, num_tokens: int, tokenizer: Tokenizer) -> list[str]:
+    """The first pieces of a text of as many words as fit into num_tokens tokens, special tokens counted.
+
+    Raises SystemExit if the text has fewer.
+    """
+    words = path.read_text(encoding="utf-8").split()
+    lengths = [len(encoding.ids) for encoding in tokenizer.encode_batch(words, add_special_tokens=False)]
+    room = num_tokens - tokenizer.num_special_tokens_to_add(is_pair=False)
+    pieces: list[str] = []
+    start = used = 0
+    for index, length in enumerate(lengths):
+        if used + length > room:
+            pieces.append(" ".join(words[start:index]))
+            start, used = index, 0
+            if len(pieces) == num_pieces:
+                return pieces
+        used += length
+    raise SystemExit(
+        f"{path}: only {len(pieces)} pieces of {num_tokens} tokens, {num_pieces} wanted; take fewer"
+    )

@@ -461,7 +461,11 @@ class WorkspaceLease {
   }
   ~WorkspaceLease() {
     const std::lock_guard lock(workspaces_.mutex);
-    workspaces_.idle.push_back(std::move(workspace_));
+    try {
+      workspaces_.idle.push_back(std::move(workspace_));
+    } catch (const std::bad_alloc&) {
+      // The list cannot grow: this workspace is freed.
+    }
   }
   EncoderWorkspace& operator*() const { return *workspace_; }
 

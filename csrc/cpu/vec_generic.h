@@ -39,13 +39,8 @@ struct Generic {
   // p 2^n for integral n, p in [0.5, 2) and a normal result.
   static Vec times_power_of_two(Vec p, Vec n) {
     const Vec shifted = n + set1(12582912.0f);  // n stands in the low bits of the mantissa
-    IntVec bits, exponent;
-    std::memcpy(&bits, &p, sizeof bits);
-    std::memcpy(&exponent, &shifted, sizeof exponent);
-    bits = n == n ? bits + (exponent << 23) : bits;
-    Vec y;
-    std::memcpy(&y, &bits, sizeof y);
-    return y;
+    const UintVec bits = to_bits(p);
+    return from_bits(n == n ? bits + (to_bits(shifted) << 23) : bits);
   }
   static Vec if_less(Vec a, Vec b, Vec then, Vec otherwise) { return a < b ? then : otherwise; }
   static uint32_t greater_bits(Vec a, Vec b) {

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 ENGINES = ("auto", "native", "torch")
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 """Where it is, torch is asked for a GPU; elsewhere torch need not even be imported."""
-PRECISIONS = ("float32", "bf16x3", "bfloat16")
+PRECISIONS = ("float32", "bf16x3", "bfloat16", "int8")
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ def open_engine(
 
 
 def _torch_engine(files: ModelFiles, precision: str, device: str | None, reason: str) -> Engine:
-    if precision == "bf16x3":
+    if precision in ("bf16x3", "int8"):
         raise SettingsError(
-            "precision 'bf16x3' is the native engine's; the torch engine has float32, bfloat16"
+            f"precision {precision!r} is the native engine's; the torch engine has float32, bfloat16"
         )
     for package in ("torch", "transformers"):
         require(package, extra="torch", purpose=f"the torch engine{reason}")
