@@ -177,11 +177,9 @@ class Pass {
     for (int64_t i = 0; i < num_inputs; ++i) {
       const Input& input = w_.inputs[i];
       float* x = embedded + i * size;
-      const float* word = model_.word_embeddings.data() + input.id * size;
+      model_.word_embeddings.read(input.id, x);
       if (spec_.token_dropout) {
-        for (int64_t k = 0; k < size; ++k) x[k] = word[k] * w_.input_scale[i];
-      } else {
-        std::copy_n(word, size, x);
+        for (int64_t k = 0; k < size; ++k) x[k] *= w_.input_scale[i];
       }
       if (spec_.type_vocab_size > 0) {
         model_.sequence.add(x, model_.type_embeddings.data() + input.type * size, size, x);

@@ -28,20 +28,28 @@ Norm EncoderModel::norm(const Weights& weights, Role weight, Role bias, int64_t 
 template <class Product>
 Product EncoderModel::linear(const Weights& weights, const std::vector<std::pair<Role, Role>>& parts,
                              int64_t index, const MatrixKernels& kernels) const {
-  std::vector<float> stacked, bias;
-  int64_t rows = 0, columns = 0;
+  std::vector<WeightView> views;
+  std::vector<float> bias;
+  int64_t num_rows = 0;
   for (const auto& [weight_role, bias_role] : parts) {
-    const WeightView view = weights.tensor(weight_role, index);
-    columns = view.columns;
-    stacked.resize((rows + view.rows) * columns);
-    view.read(0, view.size(), stacked.data() + rows * columns);
-    rows += view.rows;
+    views.push_back(weights.tensor(weight_role, index));
+    num_rows += views.back().rows;
     if (weights.has(bias_role, index)) {
       const std::vector<float> part = weights.floats(bias_role, index);
       bias.insert(bias.end(), part.begin(), part.end());
     }
   }
-  return Product(stacked.data(), bias.empty() ? nullptr : bias.data(), rows, columns, kernels);
+  const int64_t columns = views[0].columns;
+  const auto read = [&](int64_t first, int64_t count, float* rows) {
+    for (const WeightView& view : views) {
+      const int64_t here = std::clamp<int64_t>(view.rows - first, 0, count);
+      view.read(first * columns, here * columns, rows);
+      first = std::max<int64_t>(0, first - view.rows);
+      count -= here;
+      rows += here * columns;
+    }
+  };
+  return Product(read, bias.empty() ? nullptr : bias.data(), num_rows, columns, kernels);
 }
 
 Layer EncoderModel::make_layer(const Weights& weights, int64_t index) const {
@@ -96,7 +104,7 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
       products(matrix_kernels(precision, isa)),
       // The head sees few rows and its errors are not averaged away by later layers.
       head_products(matrix_kernels(precision == Precision::bf16x3 ? precision : Precision::float32, isa)) {
-  word_embeddings = weights.floats(Role::word_embeddings);
+  word_embeddings = EmbeddingTable(weights.tensor(Role::word_embeddings));
   if (spec.position == Position::absolute) position_embeddings = weights.floats(Role::position_embeddings);
   if (spec.type_vocab_size > 0) type_embeddings = weights.floats(Role::token_type_embeddings);
   if (spec.embedding_norm) {

@@ -1,6 +1,7 @@
 // An encoder's weights, packed for the kernels it runs with.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -20,6 +21,26 @@ struct Norm {
   void apply(const SequenceKernels& kernels, const float* x, int64_t size, float* y) const {
     kernels.layer_norm(x, size, weight.data(), bias.empty() ? nullptr : bias.data(), eps, y);
   }
+};
+
+// A table of embeddings in the checkpoint's own dtype, kept apart from the file: it is read from as long as
+// the model lives, and files change.
+class EmbeddingTable {
+ public:
+  EmbeddingTable() = default;
+  explicit EmbeddingTable(const WeightView& view)
+      : bytes_(view.data, view.data + view.num_bytes()), view_(view) {}
+
+  // x [columns]
+  void read(int64_t row, float* x) const {
+    WeightView view = view_;
+    view.data = bytes_.data();
+    view.read(row * view.columns, view.columns, x);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  WeightView view_;
 };
 
 struct Layer {
@@ -44,7 +65,8 @@ struct EncoderModel {
   const SequenceKernels& sequence;
   const MatrixKernels& products;
   const MatrixKernels& head_products;
-  std::vector<float> word_embeddings, position_embeddings, type_embeddings;
+  EmbeddingTable word_embeddings;
+  std::vector<float> position_embeddings, type_embeddings;
   std::optional<Norm> embedding_norm, final_norm;
   std::optional<Linear> embedding_projection;
   std::vector<Layer> layers;  // one where they are shared

@@ -224,7 +224,7 @@ class Head::Pass {
   Workspace& workspace_;
 };
 
-Head::Head(const float* weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
+Head::Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
            int64_t hidden_size, Precision precision, Isa isa)
     : isa_(isa),
       kernels_(head_kernels(isa)),

@@ -57,6 +57,12 @@ std::span<const MatrixKernels> kernels_of(Precision precision, Isa isa) {
   }
 }
 
+ReadRows rows_of(const float* weight, int64_t num_columns) {
+  return [=](int64_t first, int64_t count, float* rows) {
+    std::copy_n(weight + first * num_columns, count * num_columns, rows);
+  };
+}
+
 }  // namespace
 
 const char* precision_name(Precision precision) {
@@ -118,6 +124,10 @@ OperandView Operand::start(const Operand& x, int64_t num_columns) {
 
 Linear::Linear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
                const MatrixKernels& kernels)
+    : Linear(rows_of(weight, num_columns), bias, num_rows, num_columns, kernels) {}
+
+Linear::Linear(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns,
+               const MatrixKernels& kernels)
     : kernels_(kernels),
       num_rows_(num_rows),
       num_columns_(num_columns),
@@ -133,22 +143,24 @@ Linear::Linear(const float* weight, const float* bias, int64_t num_rows, int64_t
   pack(weight);
 }
 
-void Linear::pack(const float* weight) {
+void Linear::pack(const ReadRows& weight) {
   const int64_t columns = kernels_.panel_columns, row_words = plane_words_ * kernels_.num_planes;
   float* panel = panels_.reserve(round_up(num_rows_, columns) * row_words);
-  AlignedBuffer encoded;  // [columns, stride]
+  AlignedBuffer encoded, floats;  // [columns, stride], [columns, K]
   const int64_t stride = round_up(row_words + 1, 16);
   float* rows = encoded.reserve(columns * stride);
+  float* values = floats.reserve(columns * num_columns_);
   for (int64_t first = 0; first < num_rows_; first += columns, panel += columns * row_words) {
     const int64_t num_rows = std::min(columns, num_rows_ - first);
     std::fill_n(rows, columns * stride, 0.0f);
+    weight(first, num_rows, values);
     for (int64_t c = 0; c < num_rows; ++c) {
       float* row = rows + c * stride;
-      kernels_.encode(weight + (first + c) * num_columns_, num_columns_, row, plane_words_);
+      kernels_.encode(values + c * num_columns_, num_columns_, row, plane_words_);
       if (!kernels_.is_scaled) continue;
       scales_.data()[first + c] = row[plane_words_];
-      const int8_t* values = reinterpret_cast<const int8_t*>(row);
-      const auto sum = std::accumulate(values, values + plane_words_ * kernels_.values_per_word, int64_t{0});
+      const int8_t* bytes = reinterpret_cast<const int8_t*>(row);
+      const auto sum = std::accumulate(bytes, bytes + plane_words_ * kernels_.values_per_word, int64_t{0});
       starts_.data()[first + c] = std::bit_cast<float>(static_cast<int32_t>(-kernels_.left_offset * sum));
     }
     for (int64_t w = 0; w < row_words; ++w) {
@@ -204,9 +216,13 @@ void Linear::activate(const Operand& x, Activation activation, Operand& out) con
 
 GatedLinear::GatedLinear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
                          const MatrixKernels& kernels)
+    : GatedLinear(rows_of(weight, num_columns), bias, num_rows, num_columns, kernels) {}
+
+GatedLinear::GatedLinear(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns,
+                         const MatrixKernels& kernels)
     : activated_(weight, bias, num_rows / 2, num_columns, kernels),
-      gate_(weight + num_rows / 2 * num_columns, bias == nullptr ? nullptr : bias + num_rows / 2, num_rows / 2,
-            num_columns, kernels) {}
+      gate_([&](int64_t first, int64_t count, float* rows) { weight(num_rows / 2 + first, count, rows); },
+            bias == nullptr ? nullptr : bias + num_rows / 2, num_rows / 2, num_columns, kernels) {}
 
 void GatedLinear::activate(const Operand& x, Activation activation, Operand& out) const {
   MatrixProduct product = activated_.product(x);

@@ -64,10 +64,13 @@ Precision head_precision(Precision precision) {
 }
 
 Head make_head(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa) {
-  const std::vector<float> decoder =
-      weights.has(Role::decoder_weight) ? weights.floats(Role::decoder_weight) : weights.floats(Role::word_embeddings);
+  const WeightView decoder =
+      weights.tensor(weights.has(Role::decoder_weight) ? Role::decoder_weight : Role::word_embeddings);
+  const auto rows = [&](int64_t first, int64_t count, float* values) {
+    decoder.read(first * decoder.columns, count * decoder.columns, values);
+  };
   const std::vector<float> bias = spec.decoder_bias ? weights.floats(Role::decoder_bias) : std::vector<float>();
-  return Head(decoder.data(), bias.empty() ? nullptr : bias.data(), nullptr, spec.vocab_size, spec.embedding_size,
+  return Head(rows, bias.empty() ? nullptr : bias.data(), nullptr, spec.vocab_size, spec.embedding_size,
               head_precision(precision), isa);
 }
 

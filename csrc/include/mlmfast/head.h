@@ -41,7 +41,7 @@ void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vo
 // A row's results are the same bits whatever rows stand beside it.
 class Head {
  public:
-  Head(const float* weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
+  Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
        int64_t hidden_size, Precision precision, Isa isa);
 
   void score(const HeadInputs& inputs, const HeadOutputs& outputs) const;

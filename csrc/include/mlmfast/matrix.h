@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "mlmfast/activation.h"
@@ -59,12 +60,18 @@ class Operand {
   AlignedBuffer words_;      // [m rounded up to whole blocks, stride_]
 };
 
+// Writes the rows [first, first + count) of a weight, one after the other, as floats.
+using ReadRows = std::function<void(int64_t first, int64_t count, float* rows)>;
+
 // A weight W [N, K] and bias b [N] (or null), packed once for one set of kernels. Every product runs in the
 // calling thread, and several threads may use one Linear at once. A row's result is the same bits whatever
 // rows stand beside it. x must have K columns and operands the same kernels: else std::invalid_argument.
 class Linear {
  public:
   Linear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
+         const MatrixKernels& kernels);
+  // Of a weight read a panel at a time, so that it need not be in memory as floats.
+  Linear(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns,
          const MatrixKernels& kernels);
 
   // out [m, N] = x W^T + b; stride in floats, here and below.
@@ -88,7 +95,7 @@ class Linear {
  private:
   friend class GatedLinear;
 
-  void pack(const float* weight);
+  void pack(const ReadRows& weight);
   MatrixProduct product(const Operand& x) const;
   void describe(MatrixProduct& product, int index, int64_t first_column) const;
 
@@ -105,6 +112,8 @@ class GatedLinear {
  public:
   // weight [2N, K], bias [2N] or null: the activated half first; num_rows is 2N.
   GatedLinear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
+              const MatrixKernels& kernels);
+  GatedLinear(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns,
               const MatrixKernels& kernels);
 
   // out [m, N] = activation(x W1^T + b1) * (x W2^T + b2). out is resized; it must not be x.

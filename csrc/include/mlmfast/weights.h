@@ -66,6 +66,7 @@ struct WeightView {
   int64_t columns;
 
   int64_t size() const { return rows * columns; }
+  int64_t num_bytes() const { return size() * (dtype == DType::f32 ? 4 : 2); }
   // Elements [begin, begin + count) as floats.
   void read(int64_t begin, int64_t count, float* floats) const;
 };
