@@ -84,7 +84,9 @@ def open_engine(
         from mlmfast.engines.native_engine import NativeEngine
 
         try:
-            return NativeEngine(files, precision=precision or "float32")
+            if precision is None:
+                return NativeEngine.fastest_exact(files)
+            return NativeEngine(files, precision=precision)
         except UnsupportedModelError as error:
             # A checkpoint that contradicts itself is refused; only what is unknown here goes to torch.
             if engine == "native":

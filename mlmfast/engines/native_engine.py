@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
+from mlmfast.engines.self_check import is_exact
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 from mlmfast.kernels.head import chosen_isa, target_outputs
+from mlmfast.models.source import EMBEDDED_FOLDER
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
+
+BF16_ISAS = ("avx512_bf16", "amx")
+"""Where three bfloat16 products are faster than a float32 one."""
 
 
 class NativeEngine:
     """See engines.base.Engine."""
+
+    @classmethod
+    def fastest_exact(cls, files: ModelFiles) -> NativeEngine:
+        """In bf16x3 where this CPU multiplies bfloat16 and the model stays exact in it, else in float32.
+
+        Raises what the constructor raises."""
+        if chosen_isa() not in BF16_ISAS:
+            return cls(files)
+        fast = "bf16x3"
+        # The embedded model need not be checked at every load: the tests do that.
+        exact = files.source.folder == EMBEDDED_FOLDER or is_exact(
+            files, lambda precision: cls(files, precision=precision), fast
+        )
+        return cls(files, precision=fast if exact else "float32")
 
     def __init__(self, files: ModelFiles, *, precision: str = "float32") -> None:
         """Raises UnsupportedModelError for a model this engine cannot run, ModelError for one not to be

@@ -1,0 +1,65 @@
+"""Which of the exact precisions a model runs in by default, decided on a few texts when it is loaded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+
+from mlmfast.engines.base import Engine, ModelFiles, Outputs
+from mlmfast.errors import ModelError
+from mlmfast.scheduling import Masking, mask_rows, row_batch
+from mlmfast.types import RowBatch
+
+logger = logging.getLogger(__name__)
+
+LARGEST_DIFFERENCE = 5e-5
+"""Nats per token between the fast precision and float32 on the texts below. Half of what float32 promises:
+the worst of many thousand tokens was found to be about twice the worst of these."""
+MASKING = Masking.parse("stride:3")
+"""A third of the tokens masked: harder to predict than one by one, and three rows per text."""
+SENTENCES = (
+    "The committee did not publish the names of the witnesses it had heard in private.",
+    "Although nobody had asked her to, she repaired the old clock and hung it above the door.",
+    "In 1987, about 40% of the region's farms were smaller than two hectares (five acres).",
+    "\u201cWhere were you?\u201d he said; \u201cwe waited an hour in the rain.\u201d",
+    "Photosynthesis converts light, water and carbon dioxide into sugar and oxygen.",
+    "xqz green ideas of of sleep the furiously",
+)
+PROTEINS = (
+    "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQAPILSRVGDGTQDNLSGAEKAVQVKVKALPDAQFEVV",
+    "EVQLVESGGGLVQPGGSLRLSCAASGFTFSSYAMSWVRQAPGKGLEWVSAISGSGGSTYYADSVKG",
+)
+
+
+def is_exact(files: ModelFiles, load: Callable[[str], Engine], fast: str) -> bool:
+    """Whether the precision `fast` gives what float32 gives. load: an engine of a precision.
+
+    One engine is in memory at a time.
+    """
+    plain = load("float32")
+    batch = check_batch(files)
+    expected = plain.score(batch, Outputs()).log_prob
+    del plain
+    found = load(fast).score(batch, Outputs()).log_prob
+    difference = float(np.abs(found - expected).max(initial=0.0))
+    exact = len(expected) > 0 and difference <= LARGEST_DIFFERENCE  # False for NaN
+    logger.info(
+        "%s is %s: at most %.1e from float32 over %d tokens, %.1e allowed",
+        fast, "used" if exact else "not used", difference, len(expected), LARGEST_DIFFERENCE,
+    )  # fmt: skip
+    return exact
+
+
+def check_batch(files: ModelFiles) -> RowBatch:
+    """The rows of those texts above that the model takes whole."""
+    tokenizer = files.tokenizer
+    texts = PROTEINS if tokenizer.protein else SENTENCES
+    lengths = tokenizer.encode(texts).lengths
+    taken = tokenizer.encode([t for t, n in zip(texts, lengths, strict=True) if n <= files.config.max_length])
+    rows = mask_rows(taken, np.where(taken.word_ids >= 0, 0, -1), MASKING)
+    mask_id = tokenizer.special.mask_id
+    if mask_id is None:
+        raise ModelError(f"{files.source.name}: its tokenizer has no mask token, which a masked model needs")
+    return row_batch(taken, rows, np.arange(len(rows.text_index)), mask_id)[0]
