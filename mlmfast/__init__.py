@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from mlmfast.errors import (
@@ -20,7 +19,7 @@ from mlmfast.types import Token, Word
 if TYPE_CHECKING:
     from mlmfast.scorer import RowCounts, Scorer, load
 
-__version__ = version("mlmfast")
+    __version__: str
 
 __all__ = [
     "InputError",
@@ -41,7 +40,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use, so that `import mlmfast` needs neither tokenizers nor an engine.
+    # Loaded on first use, so that `import mlmfast` is quick and needs neither tokenizers nor an engine.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mlmfast")
     if name in ("RowCounts", "Scorer", "load"):
         from mlmfast import scorer
 
