@@ -116,7 +116,10 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
   }
   const int64_t num_distinct = spec.shared_layers ? 1 : spec.num_layers;
   layers.reserve(num_distinct);
-  for (int64_t i = 0; i < num_distinct; ++i) layers.push_back(make_layer(weights, i));
+  for (int64_t i = 0; i < num_distinct; ++i) {
+    layers.push_back(make_layer(weights, i));
+    weights.release();
+  }
   if (spec.position == Position::rotary) make_rotary(weights);
   if (spec.final_norm) final_norm = norm(weights, Role::final_norm_weight, Role::final_norm_bias);
   head_dense.emplace(linear(weights, {{Role::head_dense_weight, Role::head_dense_bias}}, 0, head_products));

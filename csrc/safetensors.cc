@@ -162,7 +162,8 @@ std::string tensor_text(const StoredTensor& tensor) {
 }
 
 MappedFile::MappedFile(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe of that name is refused, not waited for.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) throw ModelError(path + ": cannot be opened (" + std::strerror(errno) + ")");
   struct stat status{};
   const bool is_file = fstat(file, &status) == 0 && S_ISREG(status.st_mode);
@@ -182,6 +183,8 @@ MappedFile::MappedFile(const std::string& path) {
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
+
+void MappedFile::release() const { madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}

@@ -33,6 +33,9 @@ class MappedFile {
   MappedFile(MappedFile&&) noexcept;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  // Takes no memory until it is read again.
+  void release() const;
+
   const std::byte* data() const { return data_; }
   uint64_t size() const { return size_; }
 

@@ -350,6 +350,10 @@ std::vector<float> Weights::floats(Role role, int64_t layer) const {
   return values;
 }
 
+void Weights::release() const {
+  for (const MappedFile& file : content_->files) file.release();
+}
+
 const char* dtype_name(DType dtype) {
   switch (dtype) {
     case DType::f32: return "float32";

@@ -1,9 +1,13 @@
 // Reading models: the tiny folders of tests/data/models (argv[1]), and edited copies of them.
+#include <sys/stat.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <initializer_list>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -374,6 +378,35 @@ void check_views() {
   expect(values[0] == 0.0078125f && values[1] == -2.0f, "bfloat16 read");
 }
 
+// Every float16 against its definition: sign, 5 bits of exponent, 10 of mantissa.
+void check_float16() {
+  std::vector<uint16_t> halves(1 << 16);
+  std::iota(halves.begin(), halves.end(), uint16_t{0});
+  std::vector<float> values(halves.size());
+  WeightView{reinterpret_cast<const std::byte*>(halves.data()), DType::f16, 1 << 16, 1}.read(0, 1 << 16,
+                                                                                          values.data());
+  int num_wrong = 0;
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    double expected = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    if (exponent == 31) expected = mantissa == 0 ? HUGE_VAL : NAN;
+    if (bits >> 15) expected = -expected;
+    const double value = values[bits];
+    num_wrong += std::isnan(expected) ? !std::isnan(value)
+                                      : value != expected || std::signbit(value) != std::signbit(expected);
+  }
+  expect_equal(num_wrong, 0, "float16 values read wrong");
+}
+
+// A pipe where a file should be is refused and not waited for.
+void check_pipe(const std::string& models, const TemporaryFolder& temporary) {
+  const std::string folder = temporary.link_files_of(models + "/bert"), path = folder + "/config.json";
+  std::filesystem::remove(path);
+  expect(mkfifo(path.c_str(), 0600) == 0, "a pipe can be made");
+  expect_refusal<ModelError>([&] { read_model_spec(folder); }, "not a regular file", "a pipe");
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -392,5 +425,7 @@ int main(int argc, char** argv) {
   check_headers_of_models(models, temporary);
   check_index(models, temporary);
   check_views();
+  check_float16();
+  check_pipe(models, temporary);
   return report();
 }

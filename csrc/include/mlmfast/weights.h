@@ -90,6 +90,9 @@ class Weights {
   WeightView tensor(Role role, int64_t layer = 0) const;
   std::vector<float> floats(Role role, int64_t layer = 0) const;
 
+  // What has been read takes no memory until it is read again.
+  void release() const;
+
  private:
   struct Content;
   std::unique_ptr<Content> content_;
