@@ -2,8 +2,8 @@
 
 `python benchmarks/bench_rescoring.py [--lists N] [--hypotheses N] ...`: lists are variants of one sentence
 each, as a decoder makes them. Plain scoring gets one hypothesis of each list at a time, so that there is
-little to share, in turns with rescoring of whole lists. Exits with status 1 if rescoring computes rows at less
-than LEAST_RATE of the plain rate.
+little to share, in turns with rescoring of whole lists. Exits with status 1 if rescoring computes rows at
+less than LEAST_RATE of the plain rate.
 """
 
 from __future__ import annotations

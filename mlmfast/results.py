@@ -48,6 +48,7 @@ class TextScore:
     num_tokens: scored tokens; num_unknown: those that are the unknown token.
     flags: `empty`, `truncated`, `windowed`, `changed:N` (N protein letters changed before scoring).
     error: why the text could not be scored (only under on_error="skip").
+    num_rows: the rows that the score is made of, shared with other texts or not.
     """
 
     text: str | None
@@ -57,6 +58,7 @@ class TextScore:
     num_unknown: int = 0
     flags: tuple[str, ...] = ()
     error: str | None = None
+    num_rows: int = 0
     columns: TokenColumns | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import islice
 from types import TracebackType
 
 from mlmfast.engines import Engine, Outputs, open_engine
@@ -16,7 +18,7 @@ from mlmfast.models import Checkpoint, check_head, read_config, resolve, with_he
 from mlmfast.results import TextScore
 from mlmfast.scheduling import Masking
 from mlmfast.tokenization import load_tokenizer
-from mlmfast.types import JsonRecord
+from mlmfast.types import Int64Array, JsonRecord
 from mlmfast.windows import ScoringPlan, Window
 from mlmfast.workers import Workers
 
@@ -132,7 +134,44 @@ class Scorer:
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise SettingsError(f"texts is {texts!r:.40}; expected an iterable of strings, such as [text]")
         plan = self._plan(masking, score_eos, overlong, on_error, rank, entropy, top_k, parse_special)
-        return self._results(texts, plan, on_error, counts or RowCounts())
+        groups = self._results(([text] for text in texts), plan, on_error, counts or RowCounts())
+        return (result for group in groups for result in group)
+
+    def score_groups(
+        self,
+        groups: Iterable[Sequence[str | InputError]],
+        masking: str = "original",
+        *,
+        score_eos: bool = False,
+        overlong: str = "error",
+        on_error: str = "raise",
+        parse_special: bool = False,
+        counts: RowCounts | None = None,
+    ) -> Iterator[list[TextScore]]:
+        """The results of each group of texts, in order; a group may be empty.
+
+        The texts of a group are in one window, so that rows they share (of variants of one text, say) are
+        computed once; memory is that of the largest group. Options and errors as for `score_iter`.
+        """
+        plan = self._plan(masking, score_eos, overlong, on_error, False, False, 0, parse_special)
+        return self._results(groups, plan, on_error, counts or RowCounts())
+
+    def prepare(
+        self,
+        texts: Sequence[str | InputError],
+        masking: str = "original",
+        *,
+        score_eos: bool = False,
+        overlong: str = "error",
+        parse_special: bool = False,
+    ) -> Window:
+        """The texts as rows of which none is computed yet, for `compute`. Options as for `score_iter`."""
+        plan = self._plan(masking, score_eos, overlong, "raise", False, False, 0, parse_special)
+        return Window(texts, plan, self.files.tokenizer)
+
+    def compute(self, window: Window, rows: Int64Array) -> None:
+        """Computes some rows of a prepared window, int64[r], indices into its `rows`."""
+        self._workers.compute(window, window.batches_of(rows), Outputs())
 
     def pppl(
         self, texts: Iterable[str | InputError], masking: str = "original", **options: object
@@ -202,6 +241,7 @@ class Scorer:
             causal=causal,
             max_length=self.engine.max_length,
             max_batch_tokens=self.max_batch_tokens,
+            num_workers=self._workers.num_workers,
             outputs=Outputs(
                 rank=rank,
                 entropy=entropy,
@@ -214,24 +254,28 @@ class Scorer:
         )
 
     def _results(
-        self, texts: Iterable[object], plan: ScoringPlan, on_error: str, counts: RowCounts
-    ) -> Iterator[TextScore]:
-        windows = (Window(inputs, plan, self.files.tokenizer) for inputs in _windows_of(texts, plan.masking))
-        index = 0
-        for window in self._workers.run(windows, plan.outputs):
+        self,
+        groups: Iterable[Sequence[object]],
+        plan: ScoringPlan,
+        on_error: str,
+        counts: RowCounts,
+    ) -> Iterator[list[TextScore]]:
+        sizes: deque[list[int]] = deque()
+
+        def windows() -> Iterator[Window]:
+            for window in _windows_of(groups, plan.masking):
+                sizes.append([len(group) for group in window])
+                texts = [text for group in window for text in group]
+                yield Window(texts, plan, self.files.tokenizer)
+
+        first = 0
+        for window in self._workers.run(windows(), plan.outputs):
             counts.num_rows += window.num_rows
             counts.num_computed += window.num_computed
-            first = index
-            for result in window.results():
-                if isinstance(result, TextScore):
-                    yield result
-                elif on_error == "raise":
-                    raise result if result.line is not None else result.at(where=f"texts[{index}]")
-                else:
-                    yield TextScore(
-                        window.text(index - first), plan.masking.name, score=None, error=result.reason
-                    )
-                index += 1
+            results = _checked(window, plan, first, on_error)
+            for size in sizes.popleft():
+                yield list(islice(results, size))
+                first += size
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -248,14 +292,14 @@ def _row_tokens(text: object, masking: Masking) -> int:
     return length * min(rows, length)
 
 
-def _windows_of(texts: Iterable[object], masking: Masking) -> Iterator[list[object]]:
-    """Consecutive texts, as many as make a window."""
-    window: list[object] = []
-    size = 0
-    source = iter(texts)
+def _windows_of(groups: Iterable[Sequence[object]], masking: Masking) -> Iterator[list[Sequence[object]]]:
+    """Consecutive groups, as many as make a window; an empty one counts as a text."""
+    window: list[Sequence[object]] = []
+    num_texts = size = 0
+    source = iter(groups)
     while True:
         try:
-            text = next(source)
+            group = next(source)
         except StopIteration:
             break
         except Exception:
@@ -263,13 +307,25 @@ def _windows_of(texts: Iterable[object], masking: Masking) -> Iterator[list[obje
             if window:
                 yield window
             raise
-        window.append(text)
-        size += _row_tokens(text, masking)
-        if len(window) >= WINDOW_TEXTS or size >= WINDOW_ROW_TOKENS:
+        window.append(group)
+        num_texts += max(len(group), 1)
+        size += sum(_row_tokens(text, masking) for text in group)
+        if num_texts >= WINDOW_TEXTS or size >= WINDOW_ROW_TOKENS:
             yield window
-            window, size = [], 0
+            window, num_texts, size = [], 0, 0
     if window:
         yield window
+
+
+def _checked(window: Window, plan: ScoringPlan, first: int, on_error: str) -> Iterator[TextScore]:
+    """The results of a window whose first text is text `first` of the call; errors raised or put in them."""
+    for index, result in enumerate(window.results()):
+        if isinstance(result, TextScore):
+            yield result
+        elif on_error == "raise":
+            raise result if result.line is not None else result.at(where=f"texts[{first + index}]")
+        else:
+            yield TextScore(window.text(index), plan.masking.name, score=None, error=result.reason)
 
 
 def _check_mask_token(files: ModelFiles) -> None:

@@ -6,7 +6,6 @@ Memory is bounded by the window; so are sharing and sorting by length.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,16 @@ from mlmfast.results import TextScore, TokenColumns
 from mlmfast.scheduling import Masking, mask_rows, pack, row_batch, share_rows, truncate, window
 from mlmfast.scheduling.segments import Segments, longest_window_word, multi_token_words, room
 from mlmfast.tokenization import Tokenizer, prepare_protein
-from mlmfast.types import BoolArray, Int64Array, MaskedRows, RowBatch, TargetOutputs, TokenizedTexts
+from mlmfast.types import (
+    BoolArray,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    MaskedRows,
+    RowBatch,
+    TargetOutputs,
+    TokenizedTexts,
+)
 
 OVERLONG = ("error", "truncate", "window")
 
@@ -29,18 +37,22 @@ UNSPACED = re.compile(
     "\U00020000-\U0003ffff]"
 )
 """Letters of scripts written without spaces: Thai, Lao, Burmese, Khmer, Kana, Han."""
+LEAST_SHARE_TOKENS = 256
+"""A batch below this is not divided among workers: each would read all weights for little work."""
 LONGEST_LONE_WORD = 64
 """Tokens of a text that is one word, beyond which word boundaries were plainly not found."""
 
 
 @dataclass(frozen=True)
 class ScoringPlan:
-    """What is asked of every text of a call. causal: the model is; max_length: what it takes, in tokens."""
+    """What is asked of every text of a call. causal: the model is; max_length: what it takes, in tokens;
+    num_workers: those that share the work of a window."""
 
     masking: Masking
     causal: bool
     max_length: int
     max_batch_tokens: int
+    num_workers: int = 1
     outputs: Outputs = field(default_factory=Outputs)
     score_eos: bool = False
     overlong: str = "error"
@@ -80,16 +92,23 @@ class Window:
         segments = self._fit(self._slots())
         rows = mask_rows(segments.texts, segments.slots, plan.masking)
         self._mask_id = -1 if plan.causal else _known(tokenizer.special.mask_id)
-        self._rows = share_rows(segments.texts, rows, self._mask_id)
+        self.rows = share_rows(segments.texts, rows, self._mask_id)
         self._segments = segments
-        self.batches = pack(segments.texts.lengths[self._rows.text_index], plan.max_batch_tokens)
-        self.num_rows = self._rows_asked_for(rows)
-        self.num_computed = self._rows.num_rows
+        self.batches = self.batches_of(np.arange(self.rows.num_rows))
+        self._num_rows_of_text = self._count_rows(rows)
+        self.num_rows = sum(int(self._num_rows_of_text[e]) for e in self._entries if isinstance(e, int))
+        self.num_computed = self.rows.num_rows
         self._columns: dict[str, NDArray[Any]] = {}
+
+    def batches_of(self, rows: Int64Array) -> list[Int64Array]:
+        """Some of the window's rows, int64[r], as batches of row indices for all workers."""
+        lengths = self._segments.texts.lengths[self.rows.text_index[rows]]
+        share = max(-(-int(lengths.sum()) // self._plan.num_workers), LEAST_SHARE_TOKENS)
+        return [rows[batch] for batch in pack(lengths, min(self._plan.max_batch_tokens, share))]
 
     def batch(self, indices: Int64Array) -> tuple[RowBatch, Int64Array]:
         """One of `batches` as an engine takes it, and where its results go."""
-        return row_batch(self._segments.texts, self._rows, indices, self._mask_id)
+        return row_batch(self._segments.texts, self.rows, indices, self._mask_id)
 
     def scatter(self, found: TargetOutputs, slots: Int64Array) -> None:
         """Put a batch's results where they belong."""
@@ -101,6 +120,28 @@ class Window:
                 fill = np.nan if values.dtype.kind == "f" else -1
                 self._columns[name] = np.full(shape, fill, dtype=values.dtype)
             self._columns[name][slots] = values
+
+    def tokens_of(self, index: int) -> Int64Array | InputError:
+        """Where the scored tokens of input `index` are among the window's N tokens, int64[k], or why there
+        are none."""
+        entry = self._entries[index]
+        if isinstance(entry, InputError):
+            return entry
+        if entry in self._errors:
+            return self._errors[entry]
+        return self._scored_tokens(entry)
+
+    @property
+    def input_ids(self) -> Int32Array:
+        """int32[N], the window's tokens."""
+        return self._texts.input_ids
+
+    @property
+    def log_probs(self) -> Float32Array:
+        """float32[N], NaN for a token that is not scored or not computed yet."""
+        missing = np.full(len(self._texts.input_ids), np.nan, dtype=np.float32)
+        log_probs: Float32Array = self._columns.get("log_prob", missing)
+        return log_probs
 
     def text(self, index: int) -> str | None:
         """Input `index`, if it is a text at all."""
@@ -232,19 +273,16 @@ class Window:
             texts, slots, plan.max_tokens, causal=plan.causal, whole_words=plan.masking.keeps_words_whole
         )
 
-    def _rows_asked_for(self, rows: MaskedRows) -> int:
-        """Rows of all inputs, had none been shared."""
+    def _count_rows(self, rows: MaskedRows) -> Int64Array:
+        """int64[S], the rows of each text, had none been shared."""
         first_slot = rows.target_slots[rows.target_offsets[:-1]]
-        rows_of_text = np.bincount(self._text_of_token()[first_slot], minlength=len(self._strings))
-        copies = Counter(e for e in self._entries if isinstance(e, int))
-        return sum(int(rows_of_text[text]) * count for text, count in copies.items())
+        return np.bincount(self._text_of_token()[first_slot], minlength=len(self._strings))
 
     def _result(self, index: int) -> TextScore | InputError:
         if index in self._errors:
             return self._errors[index]
         text, masking = self._strings[index], self._plan.masking.name
-        start, end = int(self._texts.offsets[index]), int(self._texts.offsets[index + 1])
-        tokens = start + np.flatnonzero(self._scored[start:end])
+        tokens = self._scored_tokens(index)
         flags = tuple(self._flags[index])
         if len(tokens) == 0:
             return TextScore(text, masking, score=None, flags=("empty", *flags))
@@ -259,10 +297,17 @@ class Window:
             masking,
             score=float(columns.log_probs.sum(dtype=np.float64)),
             num_tokens=len(tokens),
+            num_rows=int(self._num_rows_of_text[index]),
             num_unknown=self._num_unknown(tokens),
             flags=flags,
             columns=columns,
         )
+
+    def _scored_tokens(self, index: int) -> Int64Array:
+        """int64[k], the scored tokens of one of the distinct texts, among the N."""
+        start, end = self._texts.offsets[index : index + 2]
+        scored: Int64Array = np.flatnonzero(self._scored[start:end]) + start
+        return scored
 
     def _num_unknown(self, tokens: NDArray[np.int64]) -> int:
         # The unknown token may also be the one that ends a text.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from mlmfast.engines import Engine, Outputs
@@ -36,8 +36,6 @@ class Workers:
 
     def run(self, windows: Iterable[Window], outputs: Outputs) -> Iterator[Window]:
         """The windows in order, each once all its batches are computed. Raises SettingsError if closed."""
-        if self._process != os.getpid():
-            self._start()  # a forked child has none of its parent's threads
         under_way: deque[tuple[Window, list[Future[tuple[TargetOutputs, Int64Array]]]]] = deque()
         source = iter(windows)
         failure: Exception | None = None
@@ -52,8 +50,7 @@ class Workers:
                     except Exception as error:  # raised below, once the windows before it are out
                         more, failure = False, error
                     else:
-                        batches = [self._submit(window, b, outputs) for b in window.batches]
-                        under_way.append((window, batches))
+                        under_way.append((window, self._submit(window, window.batches, outputs)))
                 if under_way:
                     window, batches = under_way[0]
                     for batch in batches:
@@ -67,17 +64,24 @@ class Workers:
                 for batch in batches:
                     batch.cancel()
 
+    def compute(self, window: Window, batches: Sequence[Int64Array], outputs: Outputs) -> None:
+        """Some rows of one window, as batches of int64[*] row indices. Raises SettingsError if closed."""
+        for batch in self._submit(window, batches, outputs):
+            window.scatter(*batch.result())
+
     def close(self) -> None:
         """Ends the threads."""
         self._closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _submit(
-        self, window: Window, indices: Int64Array, outputs: Outputs
-    ) -> Future[tuple[TargetOutputs, Int64Array]]:
+        self, window: Window, batches: Sequence[Int64Array], outputs: Outputs
+    ) -> list[Future[tuple[TargetOutputs, Int64Array]]]:
         if self._closed:
             raise SettingsError("this scorer was closed; load another")
-        return self._pool.submit(self._score, window, indices, outputs)
+        if self._process != os.getpid():
+            self._start()  # a forked child has none of its parent's threads
+        return [self._pool.submit(self._score, window, indices, outputs) for indices in batches]
 
     def _score(
         self, window: Window, indices: Int64Array, outputs: Outputs

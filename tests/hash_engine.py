@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from tiny_models import MODELS
 
 from mlmfast.engines import Outputs
+from mlmfast.engines.base import ModelFiles
+from mlmfast.models import Checkpoint, read_config, resolve
 from mlmfast.scheduling import expand
+from mlmfast.scorer import Scorer
+from mlmfast.tokenization import load_tokenizer
 from mlmfast.types import RowBatch, TargetOutputs
 
 
@@ -39,7 +45,7 @@ class HashEngine:
         pass
 
     def describe(self) -> dict[str, Any]:
-        return {"engine": "hash"}
+        return {"engine": "hash", "versions": {}}
 
     def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
         self.num_calls += 1
@@ -70,3 +76,23 @@ class HashEngine:
 
 def word_start(seen: tuple[int, ...]) -> np.float32:
     return value_of("word_start", seen, 0, 0)
+
+
+@cache
+def files_of(name: str) -> ModelFiles:
+    """A folder of tests/data/models, of which only the tokenizer counts here."""
+    folder = MODELS / name
+    config = read_config(folder)
+    return ModelFiles(
+        resolve(folder),
+        config,
+        Checkpoint.of(folder, allow_pickle=False),
+        load_tokenizer(folder, config.model_type),
+    )
+
+
+def scorer_of(name: str = "bert", max_length: int = 64, **options: Any) -> Scorer:
+    """A scorer whose engine hashes."""
+    files = files_of(name)
+    engine = HashEngine(max_length, causal=files.config.kind == "causal")
+    return Scorer(files, engine, **{"workers": 1, **options})

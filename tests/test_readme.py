@@ -1,4 +1,4 @@
-"""Every snippet and command of the README runs, in a folder of its own."""
+"""Every snippet and command of the README and the pages of docs runs, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    page.name: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))
+}
 
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-COMMANDS = [
-    line.removeprefix("$ ").split("  #")[0].strip()
-    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("$ ")
+SNIPPETS = [
+    snippet for page in PAGES.values() for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 ]
+COMMANDS = {
+    name: [
+        line.removeprefix("$ ").split("  #")[0].strip()
+        for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+        for line in block.splitlines()
+        if line.startswith("$ ")
+    ]
+    for name, page in PAGES.items()
+}
 RUN_BY_CI = {"make demo", "make test", "make lint", "make bench", "pip install ."}
 """What .ci/run and test_packaging.py run: they set up environments, which a test inside one cannot."""
 
@@ -31,14 +38,20 @@ def test_python_snippets_run(snippet: str, tmp_path: Path) -> None:
     assert run.stdout.strip()
 
 
-def test_commands_run_in_order(tmp_path: Path) -> None:
-    commands = [c for c in COMMANDS if c not in RUN_BY_CI]
-    assert any(c.startswith("mlmfast score") for c in commands)
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_run_in_order(page: str, tmp_path: Path) -> None:
+    commands = [c for c in COMMANDS[page] if c not in RUN_BY_CI]
+    assert any(c.startswith("mlmfast ") for c in commands)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copytree(ROOT / "tests" / "data" / "nbest", tmp_path / "tests" / "data" / "nbest")
     scripts = Path(sys.executable).parent
+    settings = ""
     for command in commands:
+        if re.fullmatch(r"[A-Z]+=\S+", command):
+            settings += f"{command}; "
+            continue
         run = subprocess.run(
-            ["bash", "-c", f'PATH="{scripts}:$PATH"; set -euo pipefail; {command}'],
+            ["bash", "-c", f'PATH="{scripts}:$PATH"; set -euo pipefail; {settings}{command}'],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -51,4 +64,15 @@ def test_makefile_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     assert {c.split()[1] for c in RUN_BY_CI if c.startswith("make ")} <= targets
-    assert set(COMMANDS) >= RUN_BY_CI
+    assert set(COMMANDS["README.md"]) >= RUN_BY_CI
+
+
+def test_the_rescoring_example_runs() -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples" / "rescore_speech.py"], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    rows = [[float(cell) for cell in re.findall(r"\d+\.\d+", line)] for line in run.stdout.splitlines()[4:]]
+    assert len(rows) == 2
+    for _, first_pass, tuned, oracle in rows:
+        assert oracle <= tuned < first_pass

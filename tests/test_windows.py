@@ -6,11 +6,10 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
-from hash_engine import HashEngine, log_prob, value_of, word_start
+from hash_engine import HashEngine, files_of, log_prob, scorer_of, value_of, word_start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import mask_positions
@@ -18,9 +17,7 @@ from tiny_models import MODELS
 
 from mlmfast import scorer as scorer_module
 from mlmfast.engines import Outputs
-from mlmfast.engines.base import ModelFiles
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
-from mlmfast.models import Checkpoint, read_config, resolve
 from mlmfast.results import WORD, TextScore
 from mlmfast.scorer import RowCounts, Scorer
 from mlmfast.tokenization import load_tokenizer, prepare_protein
@@ -35,24 +32,6 @@ TEXTS = st.lists(
     ).map(" ".join),
     max_size=6,
 )
-
-
-@cache
-def files_of(name: str) -> ModelFiles:
-    folder = MODELS / name
-    config = read_config(folder)
-    return ModelFiles(
-        resolve(folder),
-        config,
-        Checkpoint.of(folder, allow_pickle=False),
-        load_tokenizer(folder, config.model_type),
-    )
-
-
-def scorer_of(name: str = "bert", max_length: int = 64, **options: Any) -> Scorer:
-    files = files_of(name)
-    engine = HashEngine(max_length, causal=files.config.kind == "causal")
-    return Scorer(files, engine, **{"workers": 1, **options})
 
 
 def plain(name: str, text: str, **options: bool) -> tuple[tuple[int, ...], list[int | None], list[Any]]:

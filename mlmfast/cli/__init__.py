@@ -1,4 +1,4 @@
-"""The command line: `mlmfast score`, `mlmfast info`.
+"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `info`.
 
 Exit status: 0 done; 1 an error; 2 options that are wrong; 3 done, but some records were skipped;
 130 interrupted, 143 terminated (what was finished is in the output).
@@ -12,8 +12,11 @@ import sys
 import typer
 
 import mlmfast
+from mlmfast.cli.evaluate import evaluate
 from mlmfast.cli.info import info
+from mlmfast.cli.rescore import rescore
 from mlmfast.cli.score import score
+from mlmfast.cli.tune import tune
 from mlmfast.errors import MlmfastError, SettingsError
 
 app = typer.Typer(
@@ -24,6 +27,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(score)
+app.command()(rescore)
+app.command()(tune)
+app.command("eval")(evaluate)
 app.command()(info)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +15,9 @@ COUNTED_FORMATS = ("text", "jsonl")
 
 
 class ProgressBar:
-    """Texts done of all, tokens per second, time left."""
+    """Texts done of all, units per second, time left."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, unit: str = "tokens") -> None:
         self._progress = Progress(
             TextColumn("scoring"),
             BarColumn(),
@@ -27,7 +28,8 @@ class ProgressBar:
             transient=True,
         )
         self._task = self._progress.add_task("scoring", total=total, rate="")
-        self._num_tokens = 0
+        self._unit = unit
+        self._num_units = 0
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()
@@ -38,23 +40,23 @@ class ProgressBar:
     ) -> None:
         self._progress.stop()
 
-    def skip(self) -> None:
-        self._progress.advance(self._task)
+    def skip(self, num_texts: int = 1) -> None:
+        self._progress.advance(self._task, num_texts)
 
-    def advance(self, num_tokens: int) -> None:
-        self._num_tokens += num_tokens
+    def advance(self, num_units: int, num_texts: int = 1) -> None:
+        self._num_units += num_units
         elapsed = self._progress.tasks[0].elapsed or 0.0
-        rate = f"{self._num_tokens / elapsed:,.0f} tokens/s" if elapsed > 0 else ""
-        self._progress.update(self._task, advance=1, rate=rate)
+        rate = f"{self._num_units / elapsed:,.0f} {self._unit}/s" if elapsed > 0 else ""
+        self._progress.update(self._task, advance=num_texts, rate=rate)
 
 
 class NoProgress:
     """Shows nothing."""
 
-    def skip(self) -> None:
+    def skip(self, num_texts: int = 1) -> None:
         pass
 
-    def advance(self, num_tokens: int) -> None:
+    def advance(self, num_units: int, num_texts: int = 1) -> None:
         pass
 
 
@@ -62,9 +64,16 @@ def progress_bar(
     source: str, input_format: str, *, quiet: bool
 ) -> AbstractContextManager[ProgressBar | NoProgress]:
     """A bar if stderr is a terminal and not quiet; records are counted first where lines are records."""
+    return bar_of(lambda: _count_records(source, input_format), "tokens", quiet=quiet)
+
+
+def bar_of(
+    total: Callable[[], int | None], unit: str, *, quiet: bool
+) -> AbstractContextManager[ProgressBar | NoProgress]:
+    """A bar if stderr is a terminal and not quiet; only then the texts are counted, by `total`."""
     if quiet or not sys.stderr.isatty():
         return nullcontext(NoProgress())
-    return ProgressBar(_count_records(source, input_format))
+    return ProgressBar(total(), unit)
 
 
 def _count_records(source: str, input_format: str) -> int | None:

@@ -56,6 +56,11 @@ def weighted_sum(features: Float64Array, weights: Float64Array) -> Float64Array:
     give a smaller sum, rounding included, where the weights are not negative.
     """
     check_features(features, weights)
+    return sum_of_checked(features, weights)
+
+
+def sum_of_checked(features: Float64Array, weights: Float64Array) -> Float64Array:
+    """`weighted_sum` of features that were checked."""
     total = np.zeros(len(features))
     for column, weight in zip(features.T, weights, strict=True):
         total = total + weight * column

@@ -99,34 +99,55 @@ def first_largest(values: Float64Array, offsets: Int64Array) -> Int64Array:
     return at_largest[np.searchsorted(at_largest, offsets[:-1])]
 
 
-def nbest_corpus(lists: Iterable[tuple[NBestList, Float64Array]], metric: Metric) -> NBestCorpus:
-    """The lists with their feature matrices, float64[H, F]; those without a reference are counted only.
+class CorpusBuilder:
+    """A corpus made list by list; of a list only its features and statistics are kept."""
 
-    A list without hypotheses stands for the empty text, so that its reference is not lost from the metric.
-    Raises InputError, placed at the list, for infinite features and references the metric does not take.
-    """
-    ids, features, statistics = [], [], []
-    num_without_reference = 0
-    for nbest, matrix in lists:
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._ids: list[str] = []
+        self._features: list[Float64Array] = []
+        self._statistics: list[Int64Array] = []
+        self._num_without_reference = 0
+
+    def add(self, nbest: NBestList, matrix: Float64Array) -> None:
+        """A list with its feature matrix, float64[H, F]; one without a reference is counted only.
+
+        A list without hypotheses stands for the empty text, so that its reference is not lost from the
+        metric. Raises InputError, placed at the list, for infinite features and references the metric does
+        not take.
+        """
         if not nbest.references:
-            num_without_reference += 1
-            continue
+            self._num_without_reference += 1
+            return
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]
         try:
             check_features(matrix, np.zeros(matrix.shape[-1]))
-            counts = metric.statistics(texts or [""], nbest.references)
+            counts = self._metric.statistics(texts or [""], nbest.references)
         except InputError as error:
             line = "" if nbest.line is None else f", line {nbest.line}"
             raise InputError(str(error), where=f"list {nbest.id!r}{line}") from error
-        ids.append(nbest.id)
-        features.append(matrix if texts else np.zeros((1, matrix.shape[-1])))
-        statistics.append(counts)
-    if not ids:
-        raise InputError(f"none of the {num_without_reference} lists has a reference; give --references FILE")
-    return NBestCorpus(
-        tuple(ids),
-        np.concatenate(features),
-        np.concatenate(statistics),
-        offsets_of(np.array([len(rows) for rows in statistics])),
-        num_without_reference,
-    )
+        self._ids.append(nbest.id)
+        self._features.append(matrix if texts else np.zeros((1, matrix.shape[-1])))
+        self._statistics.append(counts)
+
+    def corpus(self) -> NBestCorpus:
+        """The lists so far. Raises InputError if none has a reference."""
+        if not self._ids:
+            raise InputError(
+                f"none of the {self._num_without_reference} lists has a reference; give --references FILE"
+            )
+        return NBestCorpus(
+            tuple(self._ids),
+            np.concatenate(self._features),
+            np.concatenate(self._statistics),
+            offsets_of(np.array([len(rows) for rows in self._statistics])),
+            self._num_without_reference,
+        )
+
+
+def nbest_corpus(lists: Iterable[tuple[NBestList, Float64Array]], metric: Metric) -> NBestCorpus:
+    """The lists with their feature matrices, float64[H, F]; see `CorpusBuilder`."""
+    builder = CorpusBuilder(metric)
+    for nbest, matrix in lists:
+        builder.add(nbest, matrix)
+    return builder.corpus()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlmfast.errors import SettingsError
-from mlmfast.rescoring.combination import Missing, can_win, combine, weighted_sum
+from mlmfast.rescoring.combination import Missing, can_win, check_features, combine, sum_of_checked
 from mlmfast.rescoring.normalisation import Float64Array
 from mlmfast.rescoring.token_costs import TokenCosts
 from mlmfast.types import Float32Array, Int64Array
@@ -67,6 +67,7 @@ class LazySearch:
         missing: Missing = "first_pass_rank",
     ) -> None:
         check_fit(features, offsets, divisors, costs)
+        check_features(features, weights)
         num_tokens = np.diff(offsets)
         self._features = features.copy()
         self._features[:, column] = np.where(num_tokens > 0, 0.0, np.nan)
@@ -83,7 +84,7 @@ class LazySearch:
 
     def _upper_bounds(self, hypotheses: Int64Array) -> Float64Array:
         """float64[k], -inf for what cannot win."""
-        totals = weighted_sum(self._features[hypotheses], self._weights)
+        totals = sum_of_checked(self._features[hypotheses], self._weights)
         return np.where(self._contenders[hypotheses], totals, -np.inf)
 
     @property
@@ -154,7 +155,7 @@ class LazySearch:
             order = combine(self._features, self._weights, missing=self._missing).order
         return LazyResult(
             order=order,
-            total=float(weighted_sum(self._features[order[:1]], self._weights)[0]),
+            total=float(sum_of_checked(self._features[order[:1]], self._weights)[0]),
             num_rows=self._num_rows,
             num_rows_full=len(self._known),
             num_rounds=self._num_rounds,

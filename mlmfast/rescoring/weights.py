@@ -91,14 +91,18 @@ class Weights:
                 "use the same, or tune again"
             )
 
-    def to_json(self) -> str:
-        """The content of a weights file."""
+    def settings(self) -> dict[str, Any]:
+        """The combination itself."""
         terms = [
             {"kind": t.kind, "name": t.name, "weight": t.weight, "normalisation": str(t.normalisation)}
             for t in self.terms
         ]
-        value = {"format_version": FORMAT_VERSION, "terms": terms, "missing": self.missing}
-        return to_json({**value, "made_with": self.made_with}, indented=True) + "\n"
+        return {"terms": terms, "missing": self.missing}
+
+    def to_json(self) -> str:
+        """The content of a weights file."""
+        value = {"format_version": FORMAT_VERSION, **self.settings(), "made_with": self.made_with}
+        return to_json(value, indented=True) + "\n"
 
     @classmethod
     def from_json(cls, content: str | bytes, *, where: str = "weights") -> Weights:
@@ -150,7 +154,9 @@ def mlm_scoring(lm_weights: Mapping[str, float], normalisation: Normalisation = 
     return Weights((FIRST_PASS, *lms))
 
 
-def fairseq_mlm_scoring(lm: str, first_pass_weight: float) -> Weights:
+def fairseq_mlm_scoring(
+    lm: str, first_pass_weight: float, normalisation: Normalisation = NOT_NORMALISED
+) -> Weights:
     """w * first_pass + (1 - w) * lm, as fairseq-mlm-scoring's `rescore` computes it; w is its `scale`."""
     first_pass = replace(FIRST_PASS, weight=first_pass_weight)
-    return Weights((first_pass, Term("lm", lm, 1 - first_pass_weight)))
+    return Weights((first_pass, Term("lm", lm, 1 - first_pass_weight, normalisation)))

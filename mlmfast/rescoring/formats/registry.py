@@ -11,13 +11,12 @@ from mlmfast.rescoring.formats.kaldi import KALDI
 from mlmfast.rescoring.formats.mlm_scoring import MLM_SCORING, NOBPE
 from mlmfast.rescoring.formats.moses import MOSES
 from mlmfast.rescoring.formats.nemo import NEMO
+from mlmfast.rescoring.formats.plain_text import KEYED, TEXT
 from mlmfast.rescoring.formats.srilm import SRILM
 from mlmfast.rescoring.formats.tables import CSV, JSONL
 
-FORMATS: dict[str, Format] = {
-    format.name: format
-    for format in (MLM_SCORING, NOBPE, KALDI, ESPNET, NEMO, MOSES, FAIRSEQ, SRILM, HTK, JSONL, CSV)
-}
+OF_DECODERS = (MLM_SCORING, NOBPE, KALDI, ESPNET, NEMO, MOSES, FAIRSEQ, SRILM, HTK)
+FORMATS: dict[str, Format] = {format.name: format for format in (*OF_DECODERS, JSONL, CSV, TEXT, KEYED)}
 
 
 def format_named(name: str) -> Format:

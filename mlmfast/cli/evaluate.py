@@ -1,0 +1,67 @@
+"""`mlmfast eval`: error rates, BLEU and chrF of lists or plain text, oracle, significance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated, Literal
+
+import typer
+
+from mlmfast.cli.option_groups import grouped
+from mlmfast.cli.rescoring_options import ComparisonOptions, ListOptions, Source
+from mlmfast.cli.stopping import SKIPPED_RECORDS
+
+
+@grouped
+def evaluate(
+    source: Source,
+    *,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="wer (default), cer, bleu or chrf; again for each further one."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="LISTS", help="Another system's, for the significance of the gain.")
+    ] = None,
+    against_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Of the other lists; by default what they look like.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All figures as JSON.")] = False,
+    on_error: Annotated[
+        Literal["raise", "skip"], typer.Option(help="For parts of the lists that cannot be read.")
+    ] = "raise",
+    lists: ListOptions,
+    comparison: ComparisonOptions,
+) -> None:
+    """Evaluate lists, of which the first hypothesis counts, or text (--format text or keyed)."""
+    from mlmfast.cli.rescoring import ListInput
+    from mlmfast.cli.tables import evaluation_table
+    from mlmfast.io.json_text import to_json
+    from mlmfast.rescoring import evaluation
+    from mlmfast.rescoring.metrics import metric_named
+
+    metrics = [
+        metric_named(name, recipe=comparison.recipe, tokenize=comparison.tokenize)
+        for name in dict.fromkeys(metric or ["wer"])
+    ]
+    inputs = [ListInput(source, lists, on_error)]
+    if against is not None:
+        inputs.append(ListInput(against, replace(lists, format=against_format), on_error))
+    systems = [evaluation.read_corpora(lists, metrics) for lists in inputs]
+    evaluations = [
+        evaluation.evaluate(
+            systems[0],
+            judge,
+            against=systems[1] if against is not None else None,
+            num_resamples=comparison.resamples,
+            seed=comparison.seed,
+            speaker=comparison.speaker,
+        )
+        for judge in metrics
+    ]
+    if as_json:
+        print(to_json([asdict(found) for found in evaluations], indented=True))
+    else:
+        print(evaluation_table(evaluations), end="")
+    if any(given.num_unreadable for given in inputs):
+        raise typer.Exit(SKIPPED_RECORDS)

@@ -1,0 +1,92 @@
+"""`mlmfast rescore`: n-best lists in, n-best lists in a better order out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mlmfast.cli.files import require_different_files
+from mlmfast.cli.option_groups import EngineOptions, OutputOptions, RunOptions, ScoringOptions, grouped
+from mlmfast.cli.progress import bar_of
+from mlmfast.cli.rescoring_options import CombinationOptions, ListOptions, ModelsOptions, Source, TextOptions
+from mlmfast.cli.stopping import SKIPPED_RECORDS, end_on_terminate, say, stop_reported
+from mlmfast.errors import SettingsError
+
+Formula = Literal["mlm-scoring", "fairseq-mlm-scoring"]
+
+
+@grouped
+def rescore(
+    source: Source,
+    *,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="As `mlmfast tune` writes them.")
+    ] = None,
+    lm_weight: Annotated[
+        list[float] | None,
+        typer.Option(metavar="W", help="Of a model's score; again for each further model."),
+    ] = None,
+    formula: Annotated[
+        Formula,
+        typer.Option(help="first pass + W * model, or (1 - W) * first pass + W * model (fairseq-...)."),
+    ] = "mlm-scoring",
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=W", help="Weight of a further score that the lists have."),
+    ] = None,
+    word_bonus: Annotated[float, typer.Option(metavar="W", help="Added for each word.")] = 0.0,
+    lazy: Annotated[
+        bool, typer.Option("--lazy", help="Only the best hypothesis, from as few rows as prove it.")
+    ] = False,
+    lists: ListOptions,
+    models: ModelsOptions,
+    scoring: ScoringOptions,
+    text: TextOptions,
+    combination: CombinationOptions,
+    engine: EngineOptions,
+    out: OutputOptions,
+    how: RunOptions,
+) -> None:
+    """Rescore n-best lists: they come out in their format, in the new order, with the new scores."""
+    from mlmfast.cli.rescoring import ListInput, open_models
+    from mlmfast.cli.rescoring_run import RescoringRun
+    from mlmfast.cli.rescoring_weights import chosen_weights, read_matching_weights
+    from mlmfast.rescoring.formats import open_lists
+    from mlmfast.rescoring.rescorer import Rescorer
+
+    end_on_terminate()
+    given = ListInput(source, lists, how.on_error)
+    require_different_files(source, out.output)
+    with ExitStack() as stack:
+        language_models = open_models(stack, models, scoring, engine, text)
+        names = [model.name for model in language_models]
+        if weights is None:
+            chosen = chosen_weights(names, lm_weight or [], formula, feature or [], word_bonus, combination)
+            rescorer = Rescorer(language_models, chosen, on_error=how.on_error)
+        elif lm_weight or feature or word_bonus or combination != CombinationOptions():
+            raise SettingsError("--weights has all weights and normalisations in it; leave the others out")
+        else:
+            rescorer = read_matching_weights(weights, language_models, how.on_error)
+        run = RescoringRun(rescorer, lazy=lazy)
+        settings = {
+            "environment": {"workers": engine.workers, "max_batch_tokens": engine.max_batch_tokens},
+            "models": {model.name: model.settings() for model in language_models},
+            "weights": rescorer.weights.settings(),
+            "lazy": lazy,
+            "format": given.format,
+            "log_base": "e",
+        }
+        added = tuple(names)
+        with (
+            open_lists(out.output, given.format, settings=settings, added=added, resume=out.resume) as file,
+            bar_of(given.count, "hypotheses", quiet=how.quiet) as bar,
+        ):
+            with stop_reported(lambda: f"{run.totals.num_lists} lists", out.output):
+                run.through(given, file, bar)
+            file.finish(run.summary())
+    say(f"{out.output} is complete already" if file.already_complete else run.sentence(), how.quiet)
+    if run.totals.num_errors or given.num_unreadable:
+        raise typer.Exit(SKIPPED_RECORDS)

@@ -1,0 +1,84 @@
+"""Lists through a rescorer into an output, and the figures of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+
+from mlmfast.cli.progress import NoProgress, ProgressBar
+from mlmfast.rescoring.formats.writing import ListsFile, ListsFolder
+from mlmfast.rescoring.lazy_rescoring import LazyCounts, rescore_lazily
+from mlmfast.rescoring.lists import NBestList
+from mlmfast.rescoring.rescorer import Rescorer
+from mlmfast.rescoring.totals import RescoringTotals
+from mlmfast.types import JsonRecord
+
+
+class RescoringRun:
+    """Lists through a rescorer into an output, and the figures of it."""
+
+    def __init__(self, rescorer: Rescorer, *, lazy: bool) -> None:
+        self._rescorer = rescorer
+        self._lazy_counts = LazyCounts() if lazy else None
+        self._started = time.monotonic()
+        self.totals = RescoringTotals()
+
+    def through(
+        self, lists: Iterable[NBestList], out: ListsFile | ListsFolder, bar: ProgressBar | NoProgress
+    ) -> None:
+        """Rescore every list that the output does not have yet, in order."""
+        self.totals = RescoringTotals(**out.totals)
+        errors_before = self.totals.num_errors
+
+        def new_lists() -> Iterator[NBestList]:
+            for nbest in lists:
+                if out.skip(nbest):
+                    bar.skip(len(nbest.hypotheses))
+                else:
+                    yield nbest
+
+        rescored_lists = (
+            self._rescorer.rescore_lists(new_lists())
+            if self._lazy_counts is None
+            else rescore_lazily(self._rescorer, new_lists(), self._lazy_counts)
+        )
+        for rescored in rescored_lists:
+            self.totals.add(rescored)
+            self.totals.num_errors = errors_before + self._rescorer.counts.num_errors
+            out.write(rescored, asdict(self.totals))
+            count = len(rescored.nbest.hypotheses)
+            bar.advance(count, count)
+
+    def summary(self) -> JsonRecord:
+        """Figures over the whole output; rows, texts and seconds are those of this run."""
+        counts = self._rescorer.counts
+        lazy = self._lazy_counts
+        figures: JsonRecord = {
+            **asdict(self.totals),
+            "texts": counts.num_texts,
+            "texts_repeated": counts.num_repeated,
+            "rows_asked": counts.num_rows,
+            "rows_computed": counts.num_computed,
+            "seconds": time.monotonic() - self._started,
+        }
+        return figures if lazy is None else {**figures, "lazy": asdict(lazy)}
+
+    def sentence(self) -> str:
+        totals, counts, lazy = self.totals, self._rescorer.counts, self._lazy_counts
+        said = (
+            f"{totals.num_lists:,} lists, {totals.num_hypotheses:,} hypotheses ({totals.num_empty:,} empty, "
+            f"{totals.num_errors:,} skipped with an error), a new best in {totals.num_changed:,}; "
+        )
+        if counts.num_texts:
+            said += (
+                f"{counts.num_rows:,} rows, {counts.num_computed:,} of them computed "
+                f"({counts.num_repeated:,} texts repeated); "
+            )
+        if lazy is not None:
+            share = f"{lazy.num_computed / lazy.num_full:.1%}" if lazy.num_full else "none"
+            said += (
+                f"lazily {lazy.num_computed:,} rows computed, {share} of the {lazy.num_full:,} of full "
+                f"scoring ({lazy.num_rows:,} unshared), {lazy.num_fallbacks:,} lists in full; "
+            )
+        return f"{said}{time.monotonic() - self._started:.1f} s"
