@@ -48,7 +48,8 @@ struct EncoderWorkspace {
   std::vector<int64_t> row_starts;       // [rows of the block + 1] into its tokens
   std::vector<int32_t> positions;        // 0, 1, 2, ... up to the longest row
   AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, 3 H]
-  AlignedBuffer x, normal, qkv, context;   // [n, H], [n, H], [n, 3 H], [n, H]
+  AlignedBuffer x, qkv;                    // [n, H], [n, 3 H]
+  AlignedBuffer normal, context;           // [H], [longest row, H]
   AlignedBuffer place_x, place_query;      // [places, H]
   AlignedBuffer dense;                     // [places, E]
   AlignedBuffer attention;                 // kernel scratch
@@ -203,12 +204,25 @@ class Pass {
     w_.operand.write(0, x, columns, rows);
   }
 
-  // The normalised rows of x, or x itself where there is no norm.
-  const float* normalised(const std::optional<Norm>& norm, const float* x, int64_t rows) {
-    if (!norm) return x;
-    float* y = w_.normal.reserve(std::max(rows, num_tokens_) * hidden_);
-    for (int64_t i = 0; i < rows; ++i) norm->apply(model_.sequence, x + i * hidden_, hidden_, y + i * hidden_);
-    return y;
+  // The normalised rows of x, or x itself where there is no norm, as the operand.
+  void assign_normalised(const std::optional<Norm>& norm, const float* x, int64_t rows) {
+    if (!norm) return assign(x, hidden_, rows);
+    float* y = w_.normal.reserve(hidden_);
+    w_.operand.resize(rows, hidden_);
+    for (int64_t i = 0; i < rows; ++i) {
+      norm->apply(model_.sequence, x + i * hidden_, hidden_, y);
+      w_.operand.write(i, y, hidden_, 1);
+    }
+  }
+
+  // x [rows, H] normalised in place, and as the operand.
+  void normalise_and_assign(const Norm& norm, float* x, int64_t rows) {
+    w_.operand.resize(rows, hidden_);
+    for (int64_t i = 0; i < rows; ++i) {
+      float* row = x + i * hidden_;
+      norm.apply(model_.sequence, row, hidden_, row);
+      w_.operand.write(i, row, hidden_, 1);
+    }
   }
 
   // Queries, keys and values of the pool, and from them x and qkv of the block's tokens.
@@ -218,7 +232,7 @@ class Pass {
     float* pool_qkv = w_.pool_qkv.reserve(num_inputs * stride);
     const bool pre = spec_.norm_placement == NormPlacement::pre;
     const std::optional<Norm> none;
-    assign(normalised(pre ? layer.attention_norm : none, w_.pool.data(), num_inputs), hidden_, num_inputs);
+    assign_normalised(pre ? layer.attention_norm : none, w_.pool.data(), num_inputs);
     layer.query.store(w_.operand, pool_qkv, stride);
     layer.key_value.store(w_.operand, pool_qkv + hidden_, stride);
     float* x = w_.x.reserve(num_tokens_ * hidden_);
@@ -265,18 +279,16 @@ class Pass {
     }
   }
 
-  // After attention: x [rows, H] += its output product, then the feed-forward network, norms in place.
-  void finish_layer(const Layer& layer, const float* context, float* x, int64_t rows) {
+  // After attention, whose output is the operand: x [rows, H] += its product, then the feed-forward network, norms
+  // in place.
+  void finish_layer(const Layer& layer, float* x, int64_t rows) {
     const bool post = spec_.norm_placement == NormPlacement::post;
-    assign(context, hidden_, rows);
     layer.attention_output.add(w_.operand, x, hidden_);
-    const float* input = x;
     if (post) {
-      apply_norm(*layer.attention_norm, x, rows);
+      normalise_and_assign(*layer.attention_norm, x, rows);
     } else {
-      input = normalised(layer.mlp_norm, x, rows);
+      assign_normalised(layer.mlp_norm, x, rows);
     }
-    assign(input, hidden_, rows);
     if (layer.gated_input) {
       layer.gated_input->activate(w_.operand, spec_.activation, w_.inner);
     } else {
@@ -297,7 +309,7 @@ class Pass {
     const std::optional<Norm> none;
     if (index > 0) {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
-      assign(normalised(pre ? layer.attention_norm : none, w_.x.data(), num_tokens_), hidden_, num_tokens_);
+      assign_normalised(pre ? layer.attention_norm : none, w_.x.data(), num_tokens_);
       float* qkv = w_.qkv.reserve(num_tokens_ * stride);
       if (with_queries) layer.query.store(w_.operand, qkv, stride);
       layer.key_value.store(w_.operand, qkv + hidden_, stride);
@@ -315,13 +327,14 @@ class Pass {
 
   void run_layer(int64_t index) {
     project(index, true);
-    float* context = w_.context.reserve(num_tokens_ * hidden_);
+    w_.operand.resize(num_tokens_, hidden_);
     for (int64_t r = 0; r < num_rows_; ++r) {
       const int64_t start = w_.row_starts[r], length = w_.row_starts[r + 1] - start;
-      attend(index, r, w_.qkv.data() + start * 3 * hidden_, 3 * hidden_, w_.positions.data(), length,
-             context + start * hidden_);
+      float* context = w_.context.reserve(length * hidden_);
+      attend(index, r, w_.qkv.data() + start * 3 * hidden_, 3 * hidden_, w_.positions.data(), length, context);
+      w_.operand.write(start, context, hidden_, length);
     }
-    finish_layer(model_.layer(index), context, w_.x.reserve(0), num_tokens_);
+    finish_layer(model_.layer(index), w_.x.reserve(0), num_tokens_);
   }
 
   // Keys and values of every token, everything else at the places alone.
@@ -338,7 +351,7 @@ class Pass {
     if (index > 0) {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
       const std::optional<Norm> none;
-      assign(normalised(pre ? layer.attention_norm : none, x, num_places_), hidden_, num_places_);
+      assign_normalised(pre ? layer.attention_norm : none, x, num_places_);
       layer.query.store(w_.operand, queries, hidden_);
       if (spec_.position == Position::rotary) {
         for (int64_t p = 0; p < num_places_; ++p) {
@@ -346,14 +359,15 @@ class Pass {
         }
       }
     }
-    float* context = w_.context.reserve(std::max(num_tokens_, num_places_) * hidden_);
+    w_.operand.resize(num_places_, hidden_);
     for (int64_t r = 0; r < num_rows_; ++r) {
       const int64_t begin = place_offsets_[r] - place_offsets_[0], end = place_offsets_[r + 1] - place_offsets_[0];
       if (begin == end) continue;
-      attend(index, r, queries + begin * hidden_, hidden_, place_positions_ + place_offsets_[r], end - begin,
-             context + begin * hidden_);
+      float* context = w_.context.reserve((end - begin) * hidden_);
+      attend(index, r, queries + begin * hidden_, hidden_, place_positions_ + place_offsets_[r], end - begin, context);
+      w_.operand.write(begin, context, hidden_, end - begin);
     }
-    finish_layer(layer, context, x, num_places_);
+    finish_layer(layer, x, num_places_);
   }
 
   template <class Function>
