@@ -56,7 +56,8 @@ def load(
 
     model: None for the embedded English model, a local folder, or a hub id (with `revision`).
     engine: `native` (our own, on a CPU), `torch`, or `auto`, which takes the first that can. precision:
-    `float32` (default), `bf16x3` (native only) or `bfloat16`. device: `cpu`, `cuda`, ...
+    `float32`, `bf16x3`, `bfloat16` or `int8` (the second and the last native only); by default the fastest
+    that a check at load finds exact. device: `cpu`, `cuda`, ...
     workers: threads that compute, by default one per core. max_batch_tokens: tokens of one batch, padding
     counted. allow_pickle: also read pickled weights, which can run code.
 
