@@ -13,13 +13,22 @@ int main(int argc, char** argv) {
   const int num_tokens = argc - 2, num_scored = num_tokens - 2;
   mlmfast_model* model = NULL;
   double sum = 0;
+  char* end;
   int i, failed;
 
   if (num_tokens < 2 || num_tokens > MAX_TOKENS) {
     fprintf(stderr, "usage: score_tokens MODEL_FOLDER ID ID ... (2 to %d ids)\n", (int)MAX_TOKENS);
     return 2;
   }
-  for (i = 0; i < num_tokens; ++i) ids[i] = (int32_t)atoi(argv[i + 2]);
+  for (i = 0; i < num_tokens; ++i) {
+    const char* const text = argv[i + 2];
+    const long id = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || id < 0 || id > INT32_MAX) {
+      fprintf(stderr, "score_tokens: %s is not a token id\n", text);
+      return 2;
+    }
+    ids[i] = (int32_t)id;
+  }
   for (i = 0; i < num_scored; ++i) positions[i] = i + 1;
   failed = mlmfast_load(argv[1], NULL, &model) != MLMFAST_OK ||
            mlmfast_score_text(model, ids, num_tokens, positions, num_scored, log_probs) != MLMFAST_OK;

@@ -93,6 +93,8 @@ def test_the_example_says_what_is_wrong(example: Path) -> None:
 
     assert "no config.json" in failure("no-such-folder", "2", "7", "3")
     assert "expected 0 to 19999" in failure(EMBEDDED, "2", "20000", "3")
+    for word in ("x", "7x", "", "-7", "7000000000", "1e3"):
+        assert f"score_tokens: {word} is not a token id" in failure(EMBEDDED, "2", word, "3")
     assert "model_type" in failure(MODELS / "gpt2", "2", "7", "3")
 
 

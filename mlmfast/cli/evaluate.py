@@ -10,6 +10,7 @@ import typer
 from mlmfast.cli.option_groups import grouped
 from mlmfast.cli.rescoring_options import ComparisonOptions, ListOptions, Source
 from mlmfast.cli.stopping import SKIPPED_RECORDS
+from mlmfast.errors import SettingsError
 
 
 @grouped
@@ -37,6 +38,7 @@ def evaluate(
     from mlmfast.cli.rescoring import ListInput
     from mlmfast.cli.tables import evaluation_table
     from mlmfast.io.json_text import to_json
+    from mlmfast.io.lines import is_stream
     from mlmfast.rescoring import evaluation
     from mlmfast.rescoring.metrics import metric_named
 
@@ -46,6 +48,8 @@ def evaluate(
     ]
     inputs = [ListInput(source, lists, on_error)]
     if against is not None:
+        if any(is_stream(path) for path in lists.references):
+            raise SettingsError("references are read for both systems, so not from a pipe; name a file")
         inputs.append(ListInput(against, replace(lists, format=against_format), on_error))
     systems = [evaluation.read_corpora(lists, metrics) for lists in inputs]
     evaluations = [

@@ -30,9 +30,11 @@ def rescore(
         typer.Option(metavar="W", help="Of a model's score; again for each further model."),
     ] = None,
     formula: Annotated[
-        Formula,
-        typer.Option(help="first pass + W * model, or (1 - W) * first pass + W * model (fairseq-...)."),
-    ] = "mlm-scoring",
+        Formula | None,
+        typer.Option(
+            help="first pass + W * model (mlm-scoring, the default), or (1 - W) * first pass + W * model."
+        ),
+    ] = None,
     feature: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=W", help="Weight of a further score that the lists have."),
@@ -51,26 +53,31 @@ def rescore(
     how: RunOptions,
 ) -> None:
     """Rescore n-best lists: they come out in their format, in the new order, with the new scores."""
-    from mlmfast.cli.rescoring import ListInput, open_models
+    from mlmfast.cli.rescoring import ListInput, named_models, open_models
     from mlmfast.cli.rescoring_run import RescoringRun
-    from mlmfast.cli.rescoring_weights import chosen_weights, read_matching_weights
+    from mlmfast.cli.rescoring_weights import chosen_weights, require_matching
     from mlmfast.rescoring.formats import open_lists
     from mlmfast.rescoring.rescorer import Rescorer
+    from mlmfast.rescoring.weights import read_weights
 
     end_on_terminate()
     given = ListInput(source, lists, how.on_error)
     require_different_files(source, out.output)
+    named = named_models(models)
+    if weights is None:
+        chosen = chosen_weights(
+            [*named], lm_weight or [], formula or "mlm-scoring", feature or [], word_bonus, combination
+        )
+    elif lm_weight or formula or feature or word_bonus or combination != CombinationOptions():
+        raise SettingsError("--weights has all weights and normalisations in it; leave the others out")
+    else:
+        chosen = read_weights(weights)
     with ExitStack() as stack:
-        language_models = open_models(stack, models, scoring, engine, text)
-        names = [model.name for model in language_models]
-        if weights is None:
-            chosen = chosen_weights(names, lm_weight or [], formula, feature or [], word_bonus, combination)
-            rescorer = Rescorer(language_models, chosen, on_error=how.on_error)
-        elif lm_weight or feature or word_bonus or combination != CombinationOptions():
-            raise SettingsError("--weights has all weights and normalisations in it; leave the others out")
-        else:
-            rescorer = read_matching_weights(weights, language_models, how.on_error)
-        run = RescoringRun(rescorer, lazy=lazy)
+        language_models = open_models(stack, named, scoring, engine, text)
+        rescorer = Rescorer(language_models, chosen, on_error=how.on_error)
+        if weights is not None:
+            require_matching(chosen, rescorer, where=str(weights))
+        run = RescoringRun(rescorer, given, lazy=lazy)
         settings = {
             "environment": {"workers": engine.workers, "max_batch_tokens": engine.max_batch_tokens},
             "models": {model.name: model.settings() for model in language_models},
@@ -79,13 +86,19 @@ def rescore(
             "format": given.format,
             "log_base": "e",
         }
-        added = tuple(names)
         with (
-            open_lists(out.output, given.format, settings=settings, added=added, resume=out.resume) as file,
+            open_lists(
+                out.output,
+                given.format,
+                settings=settings,
+                added=tuple(named),
+                source=source,
+                resume=out.resume,
+            ) as file,
             bar_of(given.count, "hypotheses", quiet=how.quiet) as bar,
         ):
             with stop_reported(lambda: f"{run.totals.num_lists} lists", out.output):
-                run.through(given, file, bar)
+                run.through(file, bar)
             file.finish(run.summary())
     say(f"{out.output} is complete already" if file.already_complete else run.sentence(), how.quiet)
     if run.totals.num_errors or given.num_unreadable:

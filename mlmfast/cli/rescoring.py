@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from mlmfast.cli.list_flags import ListFlags
 from mlmfast.cli.option_groups import EngineOptions, ScoringOptions
 from mlmfast.cli.rescoring_options import ListOptions, ModelsOptions, TextOptions
 from mlmfast.errors import InputError, SettingsError
+from mlmfast.io.lines import is_stream
 from mlmfast.rescoring.formats import FORMATS, detect_format, read_lists
 from mlmfast.rescoring.formats.reading import OnError
 from mlmfast.rescoring.language_model import LanguageModel
@@ -20,11 +22,11 @@ from mlmfast.scorer import load
 
 logger = logging.getLogger(__name__)
 
-NO_MODEL = ["none"]
+NO_MODEL = "none"
 
 
 class ListInput:
-    """The lists of an input; parts that are left out under on_error="skip" are logged and counted."""
+    """The lists of an input; parts left out under on_error="skip" are logged and counted, as flags are."""
 
     def __init__(self, source: str, options: ListOptions, on_error: OnError) -> None:
         """Raises SettingsError and InputError for an input whose format is unknown."""
@@ -33,6 +35,7 @@ class ListInput:
         self._on_error: OnError = on_error
         self.format = options.format or detect_format(source)
         self.num_unreadable = 0
+        self.flags = ListFlags()
 
     def __iter__(self) -> Iterator[NBestList]:
         for item in self._read(self._on_error):
@@ -40,17 +43,24 @@ class ListInput:
                 self.num_unreadable += 1
                 logger.warning("skipped: %s", item)
             else:
+                self.flags.add(item)
                 yield item
+        self.flags.log()
 
     def count(self) -> int | None:
-        """All hypotheses, if they can be read twice."""
-        if self._source == "-":
+        """All hypotheses, if all that is read can be read twice."""
+        options = self._options
+        if any(is_stream(source) for source in (self._source, *options.references, options.manifest or "")):
             return None
         try:
             items = self._read("skip")
             return sum(len(item.hypotheses) for item in items if isinstance(item, NBestList))
         except InputError:  # met again, and raised, where it stands
             return None
+
+    def unreadable_said(self) -> str:
+        """The parts that were left out, as the end of an enumeration; nothing if there are none."""
+        return f", {self.num_unreadable:,} left out as unreadable" if self.num_unreadable else ""
 
     def _read(self, on_error: OnError) -> Iterator[NBestList | InputError]:
         options = self._options
@@ -72,30 +82,37 @@ class ListInput:
         return FORMATS[self.format].written_as or self.format
 
 
-def open_models(
-    stack: ExitStack,
-    models: ModelsOptions,
-    scoring: ScoringOptions,
-    engine: EngineOptions,
-    text: TextOptions,
-) -> list[LanguageModel]:
-    """The models under their names, closed with `stack`. Raises what `load` raises."""
+def named_models(models: ModelsOptions) -> dict[str, str | None]:
+    """The folder or hub id of each model by its name, None for the embedded one. Raises SettingsError."""
     chosen: list[str | None] = [*models.model] or [None]
-    if models.model == NO_MODEL:
+    if models.model == [NO_MODEL]:
         chosen = []
-    if len(chosen) > 1 and engine.revision is not None:
-        raise SettingsError("--revision is of one model; with several, name folders")
+    elif NO_MODEL in models.model:
+        raise SettingsError("--model none is for no model at all; give it once, without another model")
     names = models.name or (
         ["mlm"] if len(chosen) == 1 else [f"mlm{number}" for number in range(1, len(chosen) + 1)]
     )
     if len(names) != len(chosen) or len(set(names)) < len(names):
         raise SettingsError(f"{len(chosen)} models and the names {names}: give each a name of its own")
+    return dict(zip(names, chosen, strict=True))
+
+
+def open_models(
+    stack: ExitStack,
+    models: Mapping[str, str | None],
+    scoring: ScoringOptions,
+    engine: EngineOptions,
+    text: TextOptions,
+) -> list[LanguageModel]:
+    """The models under their names, closed with `stack`. Raises what `load` raises."""
+    if len(models) > 1 and engine.revision is not None:
+        raise SettingsError("--revision is of one model; with several, name folders")
     preparation = preparation_of(text)
     return [
         LanguageModel(
             stack.enter_context(load(model, **asdict(engine))), name, preparation, **asdict(scoring)
         )
-        for model, name in zip(chosen, names, strict=True)
+        for name, model in models.items()
     ]
 
 

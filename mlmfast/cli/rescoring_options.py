@@ -86,7 +86,8 @@ class CombinationOptions:
     """How scores are added up."""
 
     normalize: Annotated[
-        str, typer.Option(help="Divide the models' scores by their tokens: none, tokens or gnmt:ALPHA.")
+        str,
+        typer.Option(help="Divide the models' scores by their tokens: none, tokens or gnmt:ALPHA (0 to 10)."),
     ] = "none"
     normalize_first_pass: Annotated[
         str, typer.Option(help="Divide the first-pass scores by their words, likewise.")

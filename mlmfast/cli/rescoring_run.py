@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from mlmfast.cli.progress import NoProgress, ProgressBar
+from mlmfast.cli.rescoring import ListInput
 from mlmfast.rescoring.formats.writing import ListsFile, ListsFolder
 from mlmfast.rescoring.lazy_rescoring import LazyCounts, rescore_lazily
 from mlmfast.rescoring.lists import NBestList
@@ -18,21 +19,20 @@ from mlmfast.types import JsonRecord
 class RescoringRun:
     """Lists through a rescorer into an output, and the figures of it."""
 
-    def __init__(self, rescorer: Rescorer, *, lazy: bool) -> None:
+    def __init__(self, rescorer: Rescorer, lists: ListInput, *, lazy: bool) -> None:
         self._rescorer = rescorer
+        self._lists = lists
         self._lazy_counts = LazyCounts() if lazy else None
         self._started = time.monotonic()
         self.totals = RescoringTotals()
 
-    def through(
-        self, lists: Iterable[NBestList], out: ListsFile | ListsFolder, bar: ProgressBar | NoProgress
-    ) -> None:
+    def through(self, out: ListsFile | ListsFolder, bar: ProgressBar | NoProgress) -> None:
         """Rescore every list that the output does not have yet, in order."""
         self.totals = RescoringTotals(**out.totals)
         errors_before = self.totals.num_errors
 
         def new_lists() -> Iterator[NBestList]:
-            for nbest in lists:
+            for nbest in self._lists:
                 if out.skip(nbest):
                     bar.skip(len(nbest.hypotheses))
                 else:
@@ -56,6 +56,8 @@ class RescoringRun:
         lazy = self._lazy_counts
         figures: JsonRecord = {
             **asdict(self.totals),
+            "num_unreadable": self._lists.num_unreadable,
+            "flags": dict(self._lists.flags.num_lists),
             "texts": counts.num_texts,
             "texts_repeated": counts.num_repeated,
             "rows_asked": counts.num_rows,
@@ -68,7 +70,8 @@ class RescoringRun:
         totals, counts, lazy = self.totals, self._rescorer.counts, self._lazy_counts
         said = (
             f"{totals.num_lists:,} lists, {totals.num_hypotheses:,} hypotheses ({totals.num_empty:,} empty, "
-            f"{totals.num_errors:,} skipped with an error), a new best in {totals.num_changed:,}; "
+            f"{totals.num_errors:,} skipped with an error{self._lists.unreadable_said()}), "
+            f"a new best in {totals.num_changed:,}; "
         )
         if counts.num_texts:
             said += (

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from mlmfast.cli.rescoring_options import CombinationOptions
 from mlmfast.errors import SettingsError
 from mlmfast.io.meta import settings_differences
-from mlmfast.rescoring.language_model import LanguageModel
 from mlmfast.rescoring.normalisation import Normalisation
 from mlmfast.rescoring.rescorer import Rescorer
 from mlmfast.rescoring.weights import (
@@ -19,7 +17,6 @@ from mlmfast.rescoring.weights import (
     Weights,
     fairseq_mlm_scoring,
     mlm_scoring,
-    read_weights,
 )
 
 logger = logging.getLogger(__name__)
@@ -82,17 +79,13 @@ def start_weights(
     return Weights(tuple(terms), combination.missing)
 
 
-def read_matching_weights(path: Path, models: Sequence[LanguageModel], on_error: str) -> Rescorer:
-    """A rescorer with the weights of a file.
+def require_matching(weights: Weights, rescorer: Rescorer, *, where: str) -> None:
+    """Raises SettingsError if the weights of a file were tuned with other models, masking or preparation.
 
-    Raises SettingsError if they were tuned with other models, masking or preparation; logs other
-    differences (precision, versions), which change scores only a little.
+    Logs other differences (precision, versions), which change scores only a little.
     """
-    weights = read_weights(path)
-    rescorer = Rescorer(models, weights, on_error=on_error)
     settings = rescorer.settings()
     before = weights.made_with.get("environment", {}).get("models", {})
     for difference in settings_differences(before, settings["environment"]["models"]):
-        logger.warning("%s was tuned with another %s", path, difference)
+        logger.warning("%s was tuned with another %s", where, difference)
     weights.check(settings)
-    return rescorer

@@ -52,7 +52,7 @@ def tune(
     how: RunOptions,
 ) -> None:
     """Tune weights: scores the lists once, searches, and reports figures of lists not tuned on."""
-    from mlmfast.cli.rescoring import ListInput, open_models
+    from mlmfast.cli.rescoring import ListInput, named_models, open_models
     from mlmfast.cli.rescoring_weights import start_weights
     from mlmfast.cli.tables import tuning_table
     from mlmfast.rescoring.metrics import metric_named
@@ -73,10 +73,10 @@ def tune(
     )
     given = ListInput(source, lists, how.on_error)
     require_different_files(source, str(output))
+    named = named_models(models)
+    start = start_weights([*named], feature or [], word_bonus, combination)
     with ExitStack() as stack:
-        language_models = open_models(stack, models, scoring, engine, text)
-        names = [model.name for model in language_models]
-        start = start_weights(names, feature or [], word_bonus, combination)
+        language_models = open_models(stack, named, scoring, engine, text)
         rescorer = Rescorer(language_models, start, on_error=how.on_error)
         with bar_of(given.count, "hypotheses", quiet=how.quiet) as bar:
 
@@ -92,7 +92,8 @@ def tune(
     print(tuning_table(tuned.report), end="")
     counts = rescorer.counts
     say(
-        f"{counts.num_texts:,} hypotheses scored ({counts.num_errors:,} skipped with an error), "
+        f"{counts.num_texts:,} hypotheses scored ({counts.num_errors:,} skipped with an error"
+        f"{given.unreadable_said()}), "
         f"{counts.num_rows:,} rows, {counts.num_computed:,} of them computed; weights in {output}",
         how.quiet,
     )

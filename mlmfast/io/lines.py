@@ -21,6 +21,14 @@ Source = str | Path | BinaryIO
 READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
+def is_stream(source: Source) -> bool:
+    """Whether `source` can be read only once: a stream, "-", or a pipe under the name of a file."""
+    if not isinstance(source, (str, os.PathLike)) or source == "-":
+        return True
+    path = Path(source)
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 def open_input(source: Source) -> AbstractContextManager[BinaryIO]:
     """A context manager over the bytes of `source`: a path (".gz" through gzip), "-" or a binary stream.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 
+from mlmfast.errors import SettingsError
 from mlmfast.rescoring.text_preparation import TextPreparation
 from mlmfast.results import TextScore
 from mlmfast.scorer import RowCounts, Scorer
@@ -113,7 +114,9 @@ class LanguageModel:
     _memory: TextMemory = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raises SettingsError for options that do not fit the model."""
+        """Raises SettingsError for options that do not fit the model, or a negative `remembered`."""
+        if not isinstance(self.remembered, int) or self.remembered < 0:
+            raise SettingsError(f"remembered is {self.remembered!r}; expected a number of texts, 0 or more")
         object.__setattr__(self, "_memory", TextMemory(self.remembered))
         self.scorer.score_groups((), **self.options())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from mlmfast.errors import SettingsError
@@ -13,8 +14,9 @@ class Hypothesis:
 
     number: its rank among the first pass's hypotheses, from 1, as the file numbers it. text: as in the
     file, words joined by spaces. features: named first-pass scores in natural logs, larger is better, sums
-    over the hypothesis; "first_pass", the decoder's total, is always there. Where the decoder ranked by a
-    length-normalised total, "first_pass_normalized" is that total, the only feature that is not a sum.
+    over the hypothesis, NaN where the file says that there is none; "first_pass", the decoder's total, is
+    always there. Where the decoder ranked by a length-normalised total, "first_pass_normalized" is that
+    total, the only feature that is not a sum.
     source: what its writer needs to write it back.
     """
 
@@ -76,9 +78,7 @@ class RescoredList:
 
 def first_pass_order(nbest: NBestList) -> RescoredList:
     """The list as the first pass left it, for writing it in another format."""
-    hypotheses = nbest.hypotheses
+    totals = [hypothesis.features["first_pass"] for hypothesis in nbest.hypotheses]
     return RescoredList(
-        nbest,
-        tuple(range(len(hypotheses))),
-        tuple(hypothesis.features["first_pass"] for hypothesis in hypotheses),
+        nbest, tuple(range(len(totals))), tuple(None if math.isnan(total) else total for total in totals)
     )

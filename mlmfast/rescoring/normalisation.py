@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +13,15 @@ from mlmfast.errors import SettingsError
 Float64Array = NDArray[np.float64]
 
 KINDS = ("none", "tokens", "gnmt")
+MAX_ALPHA = 10.0
 
 
 @dataclass(frozen=True)
 class Normalisation:
     """`none`, `tokens` (the mean per token) or `gnmt:ALPHA` (Wu et al. 2016, section 7, equation 14).
 
-    Raises SettingsError for another kind, or an alpha that is missing, superfluous, negative or not finite.
+    Raises SettingsError for another kind, or an alpha that is missing, superfluous or not
+    from 0 to 10 (in use are 0 to 1).
     """
 
     kind: str = "none"
@@ -31,8 +32,8 @@ class Normalisation:
             raise SettingsError(f"unknown normalisation {self.kind!r}; expected none, tokens or gnmt:ALPHA")
         if (self.kind == "gnmt") != (self.alpha is not None):
             raise SettingsError(f"normalisation {self}: gnmt takes an alpha (gnmt:0.6), the others none")
-        if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha >= 0):
-            raise SettingsError(f"normalisation {self}: expected a finite alpha of at least 0")
+        if self.alpha is not None and not 0 <= self.alpha <= MAX_ALPHA:
+            raise SettingsError(f"normalisation {self}: expected an alpha from 0 to {MAX_ALPHA:g}")
 
     @classmethod
     def parse(cls, text: str) -> Normalisation:

@@ -16,6 +16,7 @@ from mlmfast.rescoring.combination import combine
 from mlmfast.rescoring.features import LanguageModelScores, feature_matrix
 from mlmfast.rescoring.language_model import LanguageModel, ScoredText, SharingCounts
 from mlmfast.rescoring.lists import Hypothesis, NBestList, RescoredList
+from mlmfast.rescoring.memory_lists import list_in_memory
 from mlmfast.rescoring.normalisation import Float64Array
 from mlmfast.rescoring.weights import Weights
 from mlmfast.scorer import ON_ERROR
@@ -66,27 +67,16 @@ class Rescorer:
         self.counts = SharingCounts() if counts is None else counts
 
     def rescore(
-        self, hypotheses: Sequence[str], scores: Sequence[float] | Mapping[str, Sequence[float]]
+        self, hypotheses: Iterable[str], scores: Iterable[float] | Mapping[str, Iterable[float]]
     ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
         """One list in memory, in first-pass order: the indices of its hypotheses, best first, and the new
         total of each in the list's own order, None where there is none.
 
         scores: the first-pass log-probability of each hypothesis, in nats; or such by the name of the
-        feature, `first_pass` among them. Raises SettingsError if their numbers differ, InputError for a
-        hypothesis that cannot be scored.
+        feature, `first_pass` among them. Raises SettingsError for anything else than texts and numbers of
+        one count, InputError for a hypothesis that cannot be scored.
         """
-        features = scores if isinstance(scores, Mapping) else {"first_pass": scores}
-        for name, values in features.items():
-            if len(values) != len(hypotheses):
-                raise SettingsError(f"{len(hypotheses)} hypotheses, but {len(values)} scores {name!r}")
-        nbest = NBestList(
-            "in memory",
-            tuple(
-                Hypothesis(index + 1, text, {name: float(values[index]) for name, values in features.items()})
-                for index, text in enumerate(hypotheses)
-            ),
-        )
-        rescored = next(self.rescore_lists([nbest]))
+        rescored = next(self.rescore_lists([list_in_memory(hypotheses, scores)]))
         return rescored.order, rescored.scores
 
     def rescore_lists(self, lists: Iterable[NBestList]) -> Iterator[RescoredList]:

@@ -14,6 +14,8 @@ from mlmfast.io.lines import Source, decode, open_input, physical_lines, without
 from mlmfast.rescoring.recipes import one_space, strip_punctuation
 
 CAPITALIZE = (None, "first", "python")
+# Known to Moses' detokeniser by their script, beside those that it has lists of abbreviations for.
+CJK_LANGUAGES = ("ja", "ko")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class TextPreparation:
     lower-cases the rest (as mlm-scoring does). append_period: a full stop unless the text ends in one of
     `.!?` (mlm-scoring's --eos adds it always).
     White space becomes single spaces; a text that ends up empty stays empty.
+    Raises SettingsError for an unknown choice or language, MissingExtraError for `detok` without the `nbest`
+    extra.
     """
 
     word_map: Mapping[str, str] = field(default_factory=dict)
@@ -38,9 +42,11 @@ class TextPreparation:
     def __post_init__(self) -> None:
         if self.capitalize not in CAPITALIZE:
             raise SettingsError(f"unknown capitalize={self.capitalize!r}; expected first or python")
+        if self.detok is not None:
+            check_language(self.detok)
 
     def __call__(self, text: str) -> str:
-        """The text to score. Raises MissingExtraError for `detok` without the `nbest` extra."""
+        """The text to score."""
         if self.word_map:
             text = " ".join(self.word_map.get(word, word) for word in text.split())
         if self.detok is not None:
@@ -58,8 +64,7 @@ class TextPreparation:
 
     @cached_property
     def _detokenizer(self) -> Any:
-        moses = require("sacremoses", extra="nbest", purpose="detokenisation")
-        return moses.MosesDetokenizer(lang=self.detok)
+        return sacremoses().MosesDetokenizer(lang=self.detok)
 
     def settings(self) -> dict[str, Any]:
         """What to compare two runs by; the map as a checksum."""
@@ -67,6 +72,20 @@ class TextPreparation:
         words = sorted(settings.pop("word_map").items())
         digest = hashlib.sha256(repr(words).encode("utf-8")).hexdigest() if words else None
         return {**settings, "word_map_sha256": digest}
+
+
+def sacremoses() -> Any:
+    return require("sacremoses", extra="nbest", purpose="detokenisation")
+
+
+def check_language(language: str) -> None:
+    """Raises SettingsError for a code that Moses does not know; it would take any without a word."""
+    known = {*sacremoses().corpus.NonbreakingPrefixes().available_langs.values(), *CJK_LANGUAGES}
+    if language not in known:
+        raise SettingsError(
+            f"no detokenisation for language {language!r}; expected one of {', '.join(sorted(known))}; "
+            "en does for those that set punctuation as English does"
+        )
 
 
 def capitalize_first(text: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ FORMAT_VERSION = 1
 
 TERM_KINDS = ("feature", "lm", "length")
 LENGTHS = ("words", "characters")
+MAX_WEIGHT = 1e9
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Term:
 
     kind: `feature`, a first-pass score of the lists by its name; `lm`, a language model's score by the name
     the caller gave it; `length`, the number of `words` (the word-insertion bonus) or `characters`.
+    weight: from -1e9 to 1e9, so that no total overflows.
     The length that normalises a feature is the number of white-space words, that of an LM its scored tokens.
     Raises SettingsError for what does not fit together.
     """
@@ -41,8 +43,15 @@ class Term:
     def __post_init__(self) -> None:
         if self.kind not in TERM_KINDS:
             raise SettingsError(f"unknown kind of term {self.kind!r}; expected {', '.join(TERM_KINDS)}")
-        if not math.isfinite(self.weight):
-            raise SettingsError(f"weight of {self.name!r} is {self.weight}: expected a finite number")
+        if not isinstance(self.name, str):
+            raise SettingsError(f"name of a term is {self.name!r}: expected a string")
+        if isinstance(self.weight, bool) or not isinstance(self.weight, Real):
+            raise SettingsError(f"weight of {self.name!r} is {self.weight!r}: expected a number")
+        if not abs(self.weight) <= MAX_WEIGHT:
+            raise SettingsError(
+                f"weight of {self.name!r} is {self.weight}: expected a finite number, at most {MAX_WEIGHT:g} "
+                "either way"
+            )
         if self.kind == "length" and self.name not in LENGTHS:
             raise SettingsError(f"unknown length {self.name!r}; expected {' or '.join(LENGTHS)}")
         if self.kind == "length" and self.normalisation.kind != "none":
@@ -127,15 +136,20 @@ class Weights:
 
 def parse_weights(value: dict[str, Any]) -> Weights:
     terms = [
-        Term(
-            str(term["kind"]),
-            str(term["name"]),
-            float(term["weight"]),
-            Normalisation.parse(term["normalisation"]),
-        )
+        Term(term["kind"], term["name"], term["weight"], Normalisation.parse(term["normalisation"]))
         for term in value["terms"]
     ]
-    return Weights(tuple(terms), cast(Missing, value["missing"]), dict(value["made_with"]))
+    made_with = json_object(value["made_with"], "made_with")
+    environment = json_object(made_with.get("environment", {}), "made_with.environment")
+    json_object(environment.get("models", {}), "made_with.environment.models")
+    return Weights(tuple(terms), cast(Missing, value["missing"]), made_with)
+
+
+def json_object(value: Any, key: str) -> dict[str, Any]:
+    """The value of a key, if it is an object. Raises SettingsError."""
+    if not isinstance(value, dict):
+        raise SettingsError(f"{key} is {json.dumps(value)}: expected an object, as `mlmfast tune` writes it")
+    return value
 
 
 def read_weights(path: Path) -> Weights:

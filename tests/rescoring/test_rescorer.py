@@ -192,6 +192,8 @@ def test_what_does_not_fit_is_refused(scorer: Scorer) -> None:
         Rescorer([model], ONE, on_error="stop")
     with pytest.raises(SettingsError, match="unknown masking 'all'"):
         LanguageModel(scorer, masking="all")
+    with pytest.raises(SettingsError, match="remembered is -1; expected a number of texts, 0 or more"):
+        LanguageModel(scorer, remembered=-1)
 
 
 def test_settings_name_what_scores_depend_on(scorer: Scorer) -> None:

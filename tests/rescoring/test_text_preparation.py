@@ -82,6 +82,14 @@ def test_a_bad_word_map_names_the_line(content: bytes, message: str) -> None:
         read_word_map(io.BytesIO(content))
 
 
+@pytest.mark.parametrize("language", ["xx", "english", ""])
+def test_a_language_that_moses_does_not_know(language: str) -> None:
+    with pytest.raises(
+        SettingsError, match=f"no detokenisation for language '{language}'; expected one of as,"
+    ):
+        TextPreparation(detok=language)
+
+
 def test_detokenisation_without_its_package_names_the_extra() -> None:
     code = """
 import sys
@@ -89,7 +97,7 @@ sys.modules["sacremoses"] = None
 from mlmfast import MissingExtraError
 from mlmfast.rescoring.text_preparation import TextPreparation
 try:
-    TextPreparation(detok="en")("a , b")
+    TextPreparation(detok="en")
 except MissingExtraError as error:
     print(error)
 """

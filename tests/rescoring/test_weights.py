@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,10 @@ WEIGHTS = Weights(
 )
 
 
+def weights_made_with(made_with: object) -> str:
+    return json.dumps(json.loads(WEIGHTS.to_json()) | {"made_with": made_with})
+
+
 def test_weights_file_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "weights.json"
     path.write_text(WEIGHTS.to_json(), encoding="utf-8")
@@ -137,7 +142,20 @@ def test_other_settings_are_refused() -> None:
         (WEIGHTS.to_json().replace('"format_version": 1', '"format_version": 2'), "format version 2"),
         (WEIGHTS.to_json().replace('"gnmt:0.6"', '"gnmt:x"'), "expected a number after gnmt:"),
         (WEIGHTS.to_json().replace('"last"', '"first"'), "unknown missing='first'"),
-        (WEIGHTS.to_json().replace("-1.5", "null"), "expected a weights file"),
+        (WEIGHTS.to_json().replace("-1.5", "null"), "weight of 'words' is None: expected a number"),
+        (WEIGHTS.to_json().replace("-1.5", '"3"'), "weight of 'words' is '3': expected a number"),
+        (WEIGHTS.to_json().replace("-1.5", "true"), "weight of 'words' is True: expected a number"),
+        (
+            WEIGHTS.to_json().replace("-1.5", "1e308"),
+            r"weight of 'words' is 1e\+308: expected a finite number",
+        ),
+        (WEIGHTS.to_json().replace('"words"', "null"), "name of a term is None: expected a string"),
+        (weights_made_with(None), "made_with is null: expected an object"),
+        (weights_made_with([]), r"made_with is \[\]: expected an object"),
+        (weights_made_with({"environment": None}), "made_with.environment is null: expected an object"),
+        (weights_made_with({"environment": []}), r"made_with.environment is \[\]: expected"),
+        (weights_made_with({"environment": {"models": None}}), "made_with.environment.models is null"),
+        (weights_made_with({"environment": {"models": "x"}}), 'made_with.environment.models is "x"'),
         (WEIGHTS.to_json().replace("-1.5", "NaN"), "expected a finite number"),
     ],
 )
@@ -162,6 +180,8 @@ def test_an_absent_weights_file(tmp_path: Path) -> None:
         ([("am", "a", 1.0)], "unknown kind of term 'am'"),
         ([("length", "tokens", 1.0)], "unknown length 'tokens'"),
         ([("lm", "a", float("nan"))], "expected a finite number"),
+        ([("lm", "a", float("inf"))], "expected a finite number"),
+        ([("lm", "a", -1e308)], r"expected a finite number, at most 1e\+09 either way"),
     ],
 )
 def test_terms_that_do_not_fit_are_refused(terms: list[tuple[str, str, float]], message: str) -> None:
@@ -169,12 +189,23 @@ def test_terms_that_do_not_fit_are_refused(terms: list[tuple[str, str, float]], 
         Weights(tuple(Term(*term) for term in terms))
 
 
-@pytest.mark.parametrize("text", ["", "words", "gnmt", "gnmt:", "gnmt:nan", "gnmt:-1", "tokens:1", "none:"])
+@pytest.mark.parametrize("weight", ["2", None, True])
+def test_weights_of_formulas_are_numbers(weight: Any) -> None:
+    with pytest.raises(SettingsError, match=r"weight of 'mlm' is .*: expected a number"):
+        mlm_scoring({"mlm": weight})
+    with pytest.raises(SettingsError, match=r"weight of 'first_pass' is .*: expected a number"):
+        fairseq_mlm_scoring("mlm", weight)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "words", "gnmt", "gnmt:", "gnmt:nan", "gnmt:-1", "gnmt:10.5", "gnmt:1e9", "tokens:1", "none:"],
+)
 def test_unknown_normalisations_are_refused(text: str) -> None:
     with pytest.raises(SettingsError):
         Normalisation.parse(text)
 
 
-@pytest.mark.parametrize("text", ["none", "tokens", "gnmt:0.6", "gnmt:0"])
+@pytest.mark.parametrize("text", ["none", "tokens", "gnmt:0.6", "gnmt:0", "gnmt:10"])
 def test_normalisations_are_written_as_they_are_read(text: str) -> None:
     assert str(Normalisation.parse(text)) == text

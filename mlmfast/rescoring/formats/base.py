@@ -70,6 +70,8 @@ class Format:
     that of id i - 1. Written either to one file, `write` giving the lines of list `index` (all lists have
     the first one's feature names, `columns`) and `end` what comes after the last of `count` lists, or to a
     folder, `write_files` giving what each file gains. A format without both is written as `written_as`.
+    reserved: names of its own, which no added score can have. holds: whether a hypothesis has something
+    under a name. replaces: whether an added score can take the place of one that is there.
     """
 
     name: str
@@ -81,6 +83,9 @@ class Format:
     end: Callable[[int], str] = lambda count: ""
     write_files: Callable[[RescoredList], dict[str, str]] | None = None
     written_as: str | None = None
+    reserved: frozenset[str] = frozenset()
+    holds: Callable[[Hypothesis, str], bool] = lambda hypothesis, name: name in hypothesis.features
+    replaces: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,11 @@ def number(text: str, what: str) -> float:
     if NUMBER.fullmatch(text) and math.isfinite(value := float(text)):
         return value
     raise InputError(f"{what} is {text!r}, where a finite number was expected; correct or remove it")
+
+
+def score_or_nan(text: str, what: str) -> float:
+    """`text` as a finite number, or NaN where it says nan: there is no score. Raises InputError."""
+    return math.nan if text == "nan" else number(text, what)
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mlmfast.errors import InputError, SettingsError
-from mlmfast.io.lines import Source, open_file
+from mlmfast.io.lines import READ_ERRORS, Source, is_stream, open_file
 from mlmfast.rescoring.formats.base import NUMBER, files_of
 from mlmfast.rescoring.formats.espnet import job_folders
 from mlmfast.rescoring.formats.kaldi import archives
 from mlmfast.rescoring.formats.moses import BARS
-from mlmfast.rescoring.formats.tables import TOTALS
+from mlmfast.rescoring.formats.scores import TOTALS
 
 HEAD_BYTES = 1 << 16
 FAIRSEQ_LINE = re.compile(r"[SHTDP]-\d+\t.*")
@@ -23,10 +23,11 @@ SRILM_LINE = re.compile(rf"NBestList[12]\.0|(?:{NUMBER.pattern}) +(?:{NUMBER.pat
 def detect_format(source: Source) -> str:
     """The name of the format of a file or folder.
 
-    Raises SettingsError for a stream, InputError if no format or more than one fits.
+    Raises SettingsError for a stream, which looking would consume, InputError if the source cannot be read or
+    no format or more than one fits.
     """
-    if not isinstance(source, (str, Path)) or source == "-":
-        raise SettingsError("the format of a stream is not guessed; name it with --format")
+    if not isinstance(source, (str, Path)) or is_stream(source):
+        raise SettingsError("the format of a stream or pipe is not guessed; name it with --format")
     path = Path(source)
     found = folder_formats(path) if path.is_dir() else file_formats(path)
     if len(found) == 1:
@@ -47,7 +48,10 @@ def folder_formats(folder: Path) -> list[str]:
 def file_formats(path: Path) -> list[str]:
     """All formats that fit the name and the first lines, the last of which may be cut."""
     with open_file(path) as stream:
-        head = stream.read(HEAD_BYTES).decode("utf-8-sig", "replace")
+        try:
+            head = stream.read(HEAD_BYTES).decode("utf-8-sig", "replace")
+        except READ_ERRORS as error:
+            raise InputError(f"cannot read {path}: {error}; check that the file is whole") from error
     lines = [line.removesuffix("\r") for line in head.split("\n") if line.strip()]
     suffix = Path(path.name.removesuffix(".gz")).suffix
     if suffix == ".nobpe":

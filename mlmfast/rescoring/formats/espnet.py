@@ -2,6 +2,7 @@
 
 logdir/output.J/Nbest_recog/{text,score,token,token_int}, J a job, N from 1; a score is a number or
 "tensor(number)", a natural log, summed over the hypothesis. Named is any folder above or output.J itself.
+After rescoring, score is the new total and a file first_pass has what score was before.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from mlmfast.rescoring.formats.base import (
     hypothesis_gaps,
     in_natural_order,
     keyed,
-    number,
     one_line,
     one_word,
     parsed_lines,
+    score_or_nan,
     score_text,
     undo_length,
 )
@@ -36,6 +37,7 @@ RANK_FOLDER = re.compile(r"([1-9][0-9]*)best_recog")
 TENSOR = re.compile(r"tensor\(([^,()]+)((?:,[^()]*)?)\)")
 OUTPUT = "logdir/output.1"
 KEPT = ("token", "token_int")
+FIRST_PASS = "first_pass"
 
 
 def job_folders(folder: Path) -> list[Path]:
@@ -103,8 +105,10 @@ class Entry:
         if self.error is not None:
             yield self.error
             return
-        text, score = self.values["text"], self.values["score"]
-        features = {"first_pass": score_of(score)}
+        text = self.values["text"]
+        features = {"first_pass": score_of(self.values.get(FIRST_PASS, self.values["score"]))}
+        if FIRST_PASS in self.values:
+            features["score"] = score_of(self.values["score"])
         if options.length_power is not None:
             tokens = len(self.values.get("token", text).split())
             features["first_pass_normalized"] = features["first_pass"]
@@ -117,7 +121,11 @@ class RankFiles:
 
     def __init__(self, rank_folder: Path, folder: Path, stack: ExitStack) -> None:
         self._rows = []
-        self._names = ["text", "score", *(name for name in KEPT if (rank_folder / name).is_file())]
+        self._names = [
+            "text",
+            "score",
+            *(name for name in (*KEPT, FIRST_PASS) if (rank_folder / name).is_file()),
+        ]
         for name in self._names:
             path = rank_folder / name
             stream = stack.enter_context(open_file(path))
@@ -160,7 +168,7 @@ def value_of(
         raise parsed
     if parsed[0] != key:
         raise other_place.error(f"utterance {parsed[0]!r}, where {key!r} was expected as in the file text")
-    if name == "score":
+    if name in ("score", FIRST_PASS):
         try:
             score_of(parsed[1])
         except InputError as error:
@@ -171,11 +179,12 @@ def value_of(
 def score_of(raw: str) -> float:
     """Raises InputError."""
     match = TENSOR.fullmatch(raw)
-    return number(match[1].strip() if match else raw, "the score")
+    return score_or_nan(match[1].strip() if match else raw, "the score")
 
 
 def write_files(rescored: RescoredList) -> dict[str, str]:
-    """The folders renumbered, 1best_recog the best; score is the new total, NAME each added score."""
+    """The folders renumbered, 1best_recog the best; score is the new total, first_pass what score was before,
+    NAME each added score."""
     files = {}
     nbest = rescored.nbest
     key = one_word(nbest.id)
@@ -185,6 +194,9 @@ def write_files(rescored: RescoredList) -> dict[str, str]:
         values = {
             "text": one_line(hypothesis.text),
             "score": written_score(rescored.scores[place], source.get("score")),
+            FIRST_PASS: source.get(
+                FIRST_PASS, source.get("score", score_text(hypothesis.features["first_pass"]))
+            ),
             **{name: source[name] for name in KEPT if name in source},
             **{name: score_text(value) for name, value in rescored.added(place).items()},
         }
@@ -193,6 +205,7 @@ def write_files(rescored: RescoredList) -> dict[str, str]:
     if not rescored.order:
         files[f"{OUTPUT}/1best_recog/text"] = f"{key} \n"
         files[f"{OUTPUT}/1best_recog/score"] = f"{key} nan\n"
+        files[f"{OUTPUT}/1best_recog/{FIRST_PASS}"] = f"{key} nan\n"
     return files
 
 
@@ -203,4 +216,10 @@ def written_score(score: float | None, raw: str | None) -> str:
     return f"tensor({score_text(score, match[1].strip())}{match[2]})"
 
 
-ESPNET = Format("espnet", read, options=frozenset({"length_power"}), write_files=write_files)
+ESPNET = Format(
+    "espnet",
+    read,
+    options=frozenset({"length_power"}),
+    write_files=write_files,
+    reserved=frozenset(KEPT),
+)

@@ -1,11 +1,13 @@
 """Kaldi's n-best archives in text form (nbest-to-linear): words, acoustic and language-model costs.
 
 A folder, or its archives.N, with words_text, ac_cost or acwt, and lm_cost or lmwt.withlm, each a line
-"utterance-n ..." per hypothesis, n from 1; costs are negative natural logs. ref_text has the references.
+"utterance-n ..." per hypothesis, n from 1; costs are negative natural logs. ref_text has the references. A
+further lmwt.NAME has costs of another model, nan where there is none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from mlmfast.rescoring.formats.base import (
     one_line,
     one_word,
     parsed_lines,
+    score_or_nan,
     score_text,
 )
 from mlmfast.rescoring.formats.rows import Row, lists_of
@@ -35,6 +38,7 @@ from mlmfast.rescoring.lists import RescoredList
 WORDS = "words_text"
 ACOUSTIC = ("ac_cost", "acwt")
 LANGUAGE = ("lm_cost", "lmwt.withlm")
+ADDED = "lmwt."
 REFERENCES = "ref_text"
 T = TypeVar("T")
 
@@ -53,6 +57,10 @@ class RawCosts:
 
     acoustic: str
     lm: str
+    added: dict[str, str]
+
+
+NO_COST = Cost(math.nan, "nan")
 
 
 def is_archive(folder: Path) -> bool:
@@ -68,7 +76,8 @@ def archives(folder: Path) -> list[Path]:
 
 
 def read(source: Source, options: ReadOptions) -> Iterator[Item]:
-    """One list per utterance. first_pass is -(acoustic cost + lm_scale * language-model cost).
+    """One list per utterance. first_pass is -(acoustic cost + lm_scale * language-model cost); the costs of
+    lmwt.NAME become the feature NAME.
 
     Memory is that of an archive's costs.
     """
@@ -84,8 +93,14 @@ def read_archive(archive: Path, lm_scale: float) -> Iterator[Item]:
     acoustic: dict[str, Cost] = {}
     language: dict[str, Cost] = {}
     references: dict[str, str] = {}
+    added: dict[str, dict[str, Cost]] = {
+        path.name.removeprefix(ADDED): {} for path in sorted(archive.glob(f"{ADDED}?*"))
+    }
+    added.pop("withlm", None)
     yield from load_costs(archive, ACOUSTIC, acoustic)
     yield from load_costs(archive, LANGUAGE, language)
+    for name, costs in added.items():
+        yield from load_costs(archive, (f"{ADDED}{name}",), costs, may_lack=True)
     yield from load_references(archive, references)
 
     def parse(line: str) -> Row:
@@ -97,27 +112,34 @@ def read_archive(archive: Path, lm_scale: float) -> Iterator[Item]:
             if key not in costs:
                 return Row(id, number=int(rank), error=InputError(f"{key!r} has no {what} cost"))
         ac, lm = acoustic[key], language[key]
+        more = {name: costs.get(key, NO_COST) for name, costs in added.items()}
         features = {
+            **{name: COST.natural(cost.value) for name, cost in more.items()},
             "acoustic": COST.natural(ac.value),
             "lm": COST.natural(lm.value),
             "first_pass": COST.natural(ac.value + lm_scale * lm.value),
         }
+        raw = RawCosts(ac.raw, lm.raw, {name: cost.raw for name, cost in more.items()})
         ref = references.get(id)
-        return Row(id, text, features, RawCosts(ac.raw, lm.raw), int(rank), () if ref is None else (ref,))
+        return Row(id, text, features, raw, int(rank), () if ref is None else (ref,))
 
     with open_file(archive / WORDS) as stream:
         yield from lists_of(parsed_lines(stream, parse, file=WORDS))
 
 
-def load_costs(archive: Path, names: tuple[str, str], costs: dict[str, Cost]) -> Iterator[InputError]:
-    """Fills `costs` from the first of the files that is there; yields what is wrong in it."""
+def load_costs(
+    archive: Path, names: tuple[str, ...], costs: dict[str, Cost], *, may_lack: bool = False
+) -> Iterator[InputError]:
+    """Fills `costs` from the first of the files that is there; yields what is wrong in it. A cost is a number
+    or, if it `may_lack`, nan."""
+    cost_of = score_or_nan if may_lack else number
     name = next((name for name in names if (archive / name).is_file()), None)
     if name is None:
-        raise InputError(f"{archive} has neither {names[0]} nor {names[1]}, which hold the costs")
+        raise InputError(f"{archive} has neither {' nor '.join(names)}, which hold the costs")
 
     def parse(line: str) -> tuple[str, Cost]:
         key, raw = keyed(line)
-        return key, Cost(number(raw, f"the cost of {key!r}"), raw)
+        return key, Cost(cost_of(raw, f"the cost of {key!r}"), raw)
 
     with open_file(archive / name) as stream:
         yield from load_keyed(parsed_lines(stream, parse, file=name), costs)
@@ -144,24 +166,27 @@ def load_keyed(
 def write_files(rescored: RescoredList) -> dict[str, str]:
     """The archive under its own keys and numbers, as Kaldi's other archives know them.
 
-    New are text, the best hypothesis of each utterance, and a lmwt.NAME of costs per added score.
+    New are text, the best hypothesis of each utterance, and a lmwt.NAME of costs per added score; those
+    that were there stay.
     """
     nbest = rescored.nbest
     files: dict[str, str] = {WORDS: "", ACOUSTIC[0]: "", LANGUAGE[0]: ""}
-    files |= {f"lmwt.{name}": "" for name in rescored.features}
     for place, hypothesis in enumerate(nbest.hypotheses):
         key = f"{one_word(nbest.id)}-{hypothesis.number}"
         features = hypothesis.features
         if isinstance(hypothesis.source, RawCosts):
-            ac, lm = hypothesis.source.acoustic, hypothesis.source.lm
+            ac, lm, costs = hypothesis.source.acoustic, hypothesis.source.lm, dict(hypothesis.source.added)
         else:
+            costs = {}
             first_pass = features.get("acoustic", features["first_pass"])
             ac, lm = score_text(COST.written(first_pass)), score_text(COST.written(features.get("lm", 0.0)))
         files[WORDS] += f"{key} {one_line(hypothesis.text)}\n"
         files[ACOUSTIC[0]] += f"{key} {ac}\n"
         files[LANGUAGE[0]] += f"{key} {lm}\n"
         for name, value in rescored.added(place).items():
-            files[f"lmwt.{name}"] += f"{key} {score_text(None if value is None else COST.written(value))}\n"
+            costs[name] = score_text(None if value is None else COST.written(value))
+        for name, cost in costs.items():
+            files[f"{ADDED}{name}"] = files.get(f"{ADDED}{name}", "") + f"{key} {cost}\n"
     best = nbest.hypotheses[rescored.order[0]].text if rescored.order else ""
     files["text"] = f"{one_word(nbest.id)} {one_line(best)}\n"
     if nbest.references:
@@ -169,4 +194,11 @@ def write_files(rescored: RescoredList) -> dict[str, str]:
     return files
 
 
-KALDI = Format("kaldi", read, scale=COST, options=frozenset({"lm_scale"}), write_files=write_files)
+KALDI = Format(
+    "kaldi",
+    read,
+    scale=COST,
+    options=frozenset({"lm_scale"}),
+    write_files=write_files,
+    reserved=frozenset({"withlm"}),
+)

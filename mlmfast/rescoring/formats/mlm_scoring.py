@@ -1,11 +1,13 @@
 """mlm-scoring's lists: one JSON object (Shin et al. 2019), or .nobpe beams.
 
-JSON: {utterance: {"ref": text, "hyp_1": {"score": log-probability, "text": text}, ...}, ...}.
+JSON: {utterance: {"ref": text, "hyp_1": {"score": log-probability, "text": text}, ...}, ...}; after
+rescoring, "score" is the new total, null where there is none, and "first_pass" what "score" was before.
 .nobpe: a block of lines "text normalised-total total" per sentence, a blank line after each.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +28,7 @@ from mlmfast.rescoring.formats.base import (
     parsed_lines,
 )
 from mlmfast.rescoring.formats.json_stream import JsonObject, object_items
+from mlmfast.rescoring.formats.scores import TOTALS, json_scores, with_all_features, with_first_pass
 from mlmfast.rescoring.lists import Hypothesis, NBestList, RescoredList
 
 HYPOTHESIS = re.compile(r"hyp_([0-9]+)")
@@ -35,7 +38,8 @@ GLUED = re.compile(r"(.*[^-+.\d])([-+]\d+\.?\d*)")
 def read_json(source: Source, options: ReadOptions) -> Iterator[Item]:
     """One list per utterance, hypotheses in the order of their numbers.
 
-    first_pass is `score`; other numbers of a hypothesis become features under their own names.
+    first_pass is `first_pass`, or `score` where that is not there; other numbers of a hypothesis become
+    features under their own names.
     """
     with open_input(source) as stream:
         for line, id, value in object_items(stream):
@@ -70,7 +74,7 @@ def utterance(id: str, value: Any, line: int) -> Iterator[Item]:
     rest = JsonObject([item for item in value.items() if HYPOTHESIS.fullmatch(item[0]) is None])
     ref = rest.get("ref")
     references = tuple(text for text in (ref if isinstance(ref, list) else [ref]) if isinstance(text, str))
-    ordered = tuple(hypotheses[rank] for rank in sorted(hypotheses))
+    ordered = with_all_features([hypotheses[rank] for rank in sorted(hypotheses)])
     yield NBestList(id, ordered, references, line, rest, hypothesis_gaps(ordered))
 
 
@@ -78,22 +82,22 @@ def hypothesis_of(rank: int, content: Any) -> Hypothesis:
     """Raises InputError."""
     if not isinstance(content, dict):
         raise InputError(f"{content!r:.60}, where an object with score and text was expected")
-    text, score = content.get("text"), content.get("score")
+    text = content.get("text")
     if not isinstance(text, str):
         raise InputError(f"field 'text' is {text!r}, where a string was expected")
     if has_lone_surrogate(text):
         raise InputError("field 'text' has a lone surrogate (half a character); correct the escape")
-    if not is_number(score):
-        raise InputError(f"field 'score' is {score!r}, where a finite number was expected")
-    features = {"first_pass": float(score)}
-    for name, value in content.items():
-        if name != "score" and is_number(value):
-            features.setdefault(name, float(value))
-    return Hypothesis(rank, text, features, content)
+    for name in TOTALS:
+        if name in content and content[name] is not None and not is_number(content[name]):
+            raise InputError(f"field {name!r} is {content[name]!r}, where a finite number was expected")
+    return Hypothesis(rank, text, with_first_pass(json_scores(content)), content)
 
 
 def write_json(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> str:
-    """The utterance renumbered, hyp_1 the best; `score` is the new total, what else there was is kept."""
+    """The utterance renumbered, hyp_1 the best; `score` is the new total, what else there was is kept.
+
+    `first_pass` is written where the new total is another, so that rescoring again starts from it.
+    """
     nbest = rescored.nbest
     references = nbest.references
     utterance: dict[str, Any]
@@ -103,15 +107,23 @@ def write_json(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> 
         utterance = {"ref": references[0] if len(references) == 1 else list(references)} if references else {}
     for rank, place in enumerate(rescored.order, 1):
         hypothesis = nbest.hypotheses[place]
-        kept = hypothesis.source if isinstance(hypothesis.source, JsonObject) else {}
+        first_pass = hypothesis.features["first_pass"]
+        score = rescored.scores[place]
+        changed = score != first_pass and not (score is None and math.isnan(first_pass))
         utterance[f"hyp_{rank}"] = {
-            **kept,
-            "score": rescored.scores[place],
+            **kept_of(hypothesis),
+            **({"first_pass": first_pass} if changed else {}),
+            "score": score,
             "text": hypothesis.text,
             **rescored.added(place),
         }
     body = to_json(utterance, indented=True).replace("\n", "\n  ")
     return f"{',' if index else '{'}\n  {to_json(nbest.id)}: {body}"
+
+
+def kept_of(hypothesis: Hypothesis) -> JsonObject | dict[str, Any]:
+    """What stood in the file under the hypothesis."""
+    return hypothesis.source if isinstance(hypothesis.source, JsonObject) else {}
 
 
 def end_json(count: int) -> str:
@@ -155,7 +167,13 @@ def parse_nobpe(line: str) -> tuple[str, dict[str, float]] | None:
     return " ".join(words[:-2]), {"first_pass": total, "first_pass_normalized": normalized}
 
 
-MLM_SCORING = Format("mlm-scoring", read_json, write=write_json, end=end_json)
+MLM_SCORING = Format(
+    "mlm-scoring",
+    read_json,
+    write=write_json,
+    end=end_json,
+    holds=lambda hypothesis, name: name in hypothesis.features or name in kept_of(hypothesis),
+)
 NOBPE = Format(
     "nobpe",
     read_nobpe,

@@ -11,16 +11,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mlmfast.errors import InputError, OutputError
+from mlmfast.errors import InputError
 from mlmfast.io.lines import Source, open_input
 from mlmfast.rescoring.formats.base import (
     Format,
     Item,
     Place,
     ReadOptions,
-    number,
     one_line,
     parsed_lines,
+    score_or_nan,
     score_text,
     undo_length,
 )
@@ -105,7 +105,7 @@ def split(line: str, bars: list[int]) -> Fields:
         last -= 1
     if last < 2:
         raise InputError("no total; 'id ||| text ||| ... ||| total' was expected")
-    number(field[last], "the total")
+    score_or_nan(field[last], "the total")
     tail = last
     features = None
     if tail > 2 and is_feature_field(field[tail - 1]):
@@ -151,7 +151,7 @@ def feature_values(field: str) -> dict[str, float]:
             word = match[3]
             if not word:
                 continue
-        values.setdefault(name, []).append(number(word, f"a value of feature {name!r}"))
+        values.setdefault(name, []).append(score_or_nan(word, f"a value of feature {name!r}"))
     for name, numbers in values.items():
         if not numbers:
             raise InputError(f"feature {name!r} has no value")
@@ -170,7 +170,7 @@ def row_of(line: str, fields: Fields, options: ReadOptions) -> Row:
     Nematus, which writes no features, gives costs: what it writes as 0.25 is -0.25. Marian may divide its
     total by a power of the length and writes the sum beside it, as F0.
     """
-    total = number(fields.total, "the total")
+    total = score_or_nan(fields.total, "the total")
     if fields.features is None:
         total = -abs(total)
         source = Line(line, fields.total_bars, " {name}= {value}", has_features=False)
@@ -204,7 +204,7 @@ def template_of(block: str) -> str:
 def write(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> str:
     """The lines in the new order, each as it stood but for the added features; the totals stay as well.
 
-    A hypothesis without an added score gets nan. Raises OutputError if the feature is there already.
+    A hypothesis without an added score gets nan.
     """
     lines = []
     for place in rescored.order:
@@ -214,10 +214,6 @@ def write(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> str:
             source = new_line(rescored.nbest.id, hypothesis)
         added = ""
         for name, value in rescored.added(place).items():
-            if name in hypothesis.features:
-                raise OutputError(
-                    f"list {rescored.nbest.id!r} has a feature {name!r} already; name the new one otherwise"
-                )
             added += source.template.format(name=name, value=score_text(value))
         lines.append(source.with_features(added))
     # Only the last line of a file may lack its end, and it may have moved up.
@@ -233,4 +229,18 @@ def new_line(id: str, hypothesis: Hypothesis) -> Line:
     return Line(f"{start} ||| {hypothesis.features['first_pass']!r}\n", len(start), " {name}= {value}")
 
 
-MOSES = Format("moses", read, options=frozenset({"length_power"}), counted_ids=True, write=write)
+def holds(hypothesis: Hypothesis, name: str) -> bool:
+    """Whether the line has a feature of the name, with one value or several."""
+    return name in hypothesis.features or f"{name}_0" in hypothesis.features
+
+
+MOSES = Format(
+    "moses",
+    read,
+    options=frozenset({"length_power"}),
+    counted_ids=True,
+    write=write,
+    reserved=frozenset({"F0", "WordScores"}),
+    holds=holds,
+    replaces=False,
+)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlmfast.errors import InputError, SettingsError
-from mlmfast.io.lines import Source, open_file, physical_lines
+from mlmfast.io.lines import Source, is_stream, open_file, physical_lines
 from mlmfast.rescoring.formats.base import (
     Format,
     Item,
     ReadOptions,
-    number,
     one_line,
     parsed_lines,
+    score_or_nan,
     score_text,
 )
 from mlmfast.rescoring.lists import Hypothesis, NBestList, RescoredList
@@ -46,8 +46,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Item]:
     """
     if options.manifest is None:
         raise SettingsError("NeMo beams can only be read with their manifest; name it with --manifest")
-    if not isinstance(source, (str, Path)) or source == "-":
-        raise SettingsError("NeMo beams are read twice, so not from a stream; name the file")
+    if not isinstance(source, (str, Path)) or is_stream(source):
+        raise SettingsError("NeMo beams are read twice, so not from a stream or pipe; name the file")
     with open_file(options.manifest) as stream:
         utterances = list(parsed_lines(stream, parse_manifest, file=options.manifest.name))
     with open_file(Path(source)) as stream:
@@ -99,7 +99,7 @@ def parse(line: str) -> tuple[str, dict[str, float], RawScore]:
     text, tab, score = line.rpartition("\t")
     if not tab:
         raise InputError(f"{line!r:.80}, where 'text<tab>score' was expected")
-    return text, {"first_pass": number(score.strip(), "the score")}, RawScore(score.strip())
+    return text, {"first_pass": score_or_nan(score.strip(), "the score")}, RawScore(score.strip())
 
 
 def write(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> str:

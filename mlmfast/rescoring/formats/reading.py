@@ -43,7 +43,8 @@ def read_lists(
     (a file that ends in the middle, a missing file of a folder) is raised either way.
     references: files that take the place of the lists' own references, a line per id for formats with
     counted ids, else "id reference", unless reference_style says. An id with a reference and no list is
-    given last, empty, with the flag `missing`.
+    given last, empty, with the flag `missing`. By line, the last id has to be that of the last line: an
+    InputError after the last list says that it is not.
     nbest, lm_scale, length_power, manifest: as in ReadOptions, each for the formats that know it.
 
     Memory is that of one list and all ids; of Kaldi also the costs of an archive, of fairseq the log.
@@ -55,7 +56,10 @@ def read_lists(
     options = checked_options(known, nbest, lm_scale, length_power, manifest)
     style = reference_style or ("lines" if known.counted_ids else "keyed")
     given = read_references(references, style)
-    items = checked(known.read(source, options), known, given)
+    items = known.read(source, options)
+    if references and style == "lines":
+        items = aligned_by_line(items, len(given))
+    items = checked(items, known, given)
     return items if on_error == "skip" else raising(items)
 
 
@@ -78,6 +82,32 @@ def checked_options(
         if number is not None and not math.isfinite(number):
             raise SettingsError(f"{name} is {number}; give a finite number")
     return ReadOptions(nbest, lm_scale, length_power, None if manifest is None else Path(manifest))
+
+
+def aligned_by_line(items: Iterator[Item], num_references: int) -> Iterator[Item]:
+    """The items, whose ids are the numbers of the reference files' lines, from 0.
+
+    Raises InputError for another id, and after the last item if there are more ids than lines, or fewer
+    although no part was left out.
+    """
+    num_ids, is_whole = 0, True
+    for item in items:
+        if isinstance(item, InputError):
+            is_whole = False
+        elif is_count(item.id) and item.id == str(int(item.id)):
+            num_ids = max(num_ids, int(item.id) + 1)
+        else:
+            raise InputError(
+                f"id {item.id!r} is not the number of a line of references; name their style keyed, and give "
+                "'id reference' lines",
+                line=item.line,
+            )
+        yield item
+    if num_ids > num_references or (is_whole and num_ids < num_references):
+        raise InputError(
+            f"the lists' ids, counted from 0, are for {num_ids} reference lines, but {num_references} came; "
+            "correct the numbering or the references, or name their style keyed and give 'id reference' lines"
+        )
 
 
 def raising(items: Iterator[Item]) -> Iterator[Item]:
@@ -115,11 +145,13 @@ def checked(items: Iterator[Item], known: Format, references: References) -> Ite
 
 
 def is_ordered(nbest: NBestList) -> bool:
-    """Whether the total the decoder ranked by falls from one hypothesis to the next, but for rounding."""
+    """Whether the total the lists were ranked by falls from one hypothesis to the next, but for rounding."""
+    ranked_by = ("score", "first_pass_normalized", "first_pass")
     totals = [
-        hypothesis.features.get("first_pass_normalized", hypothesis.features["first_pass"])
+        next(hypothesis.features[name] for name in ranked_by if name in hypothesis.features)
         for hypothesis in nbest.hypotheses
     ]
+    totals = [total for total in totals if not math.isnan(total)]
     return all(
         later <= earlier or math.isclose(earlier, later, rel_tol=RELATIVE_ROUNDING, abs_tol=ABSOLUTE_ROUNDING)
         for earlier, later in pairwise(totals)

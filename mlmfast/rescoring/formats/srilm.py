@@ -160,4 +160,11 @@ def plain_line(hypothesis: Hypothesis) -> str:
     return f"{acoustic!r} {lm!r} {len(hypothesis.text.split())} {one_line(hypothesis.text)}"
 
 
-SRILM = Format("srilm", read, scale=LOG10, options=frozenset({"lm_scale"}), write_files=write_files)
+SRILM = Format(
+    "srilm",
+    read,
+    scale=LOG10,
+    options=frozenset({"lm_scale"}),
+    write_files=write_files,
+    reserved=frozenset({"nbest"}),
+)

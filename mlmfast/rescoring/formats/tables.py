@@ -2,7 +2,8 @@
 
 JSON lines: {"id": ..., "references": [...], "hypotheses": [{"text": ..., "first_pass": ..., NAME: ...}]}.
 Tables (CSV or TSV): a header row with id, text and first_pass or score; other columns are features if they
-hold numbers; "number" orders the hypotheses, "reference" is the reference. All scores are natural logs.
+hold numbers; "number" orders the hypotheses, "reference" is the reference. All scores are natural logs; null
+or an empty cell is no score.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +29,12 @@ from mlmfast.rescoring.formats.base import (
     Place,
     ReadOptions,
     is_count,
-    is_number,
-    number,
     parsed_lines,
+    score_or_nan,
 )
 from mlmfast.rescoring.formats.rows import Row, lists_of
+from mlmfast.rescoring.formats.scores import TOTALS, json_scores, with_all_features, with_first_pass
 from mlmfast.rescoring.lists import Hypothesis, NBestList, RescoredList
-
-TOTALS = ("first_pass", "score")
-"""The names of the decoder's total; where both are there, `score` is a feature."""
 
 OWN_COLUMNS = ("id", "number", "text", "reference")
 
@@ -73,7 +73,7 @@ def json_list(value: dict[str, Any], place: Place) -> Iterator[Item]:
             yield place.error(f"hypothesis {rank}: {error.reason}")
     given = value.get("references")
     references = tuple(text for text in given if isinstance(text, str)) if isinstance(given, list) else ()
-    yield NBestList(str(value["id"]), tuple(hypotheses), references, place.line)
+    yield NBestList(str(value["id"]), with_all_features(hypotheses), references, place.line)
 
 
 def json_hypothesis(rank: int, content: Any) -> Hypothesis:
@@ -82,16 +82,7 @@ def json_hypothesis(rank: int, content: Any) -> Hypothesis:
         raise InputError("an object with 'text', a string, was expected")
     if has_lone_surrogate(content["text"]):
         raise InputError("the text has a lone surrogate (half a character); correct the escape")
-    scores = {name: float(value) for name, value in content.items() if is_number(value)}
-    return Hypothesis(rank, content["text"], with_total(scores))
-
-
-def with_total(scores: dict[str, float]) -> dict[str, float]:
-    """The features with first_pass, whichever name the total has. Raises InputError."""
-    total = next((name for name in TOTALS if name in scores), None)
-    if total is None:
-        raise InputError("no number 'first_pass' or 'score', the decoder's total")
-    return {"first_pass" if name == total else name: value for name, value in scores.items()}
+    return Hypothesis(rank, content["text"], with_first_pass(json_scores(content)))
 
 
 def write_jsonl(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> str:
@@ -106,11 +97,14 @@ def write_jsonl(rescored: RescoredList, index: int, columns: tuple[str, ...]) ->
 
 
 def read_table(source: Source, options: ReadOptions) -> Iterator[Item]:
-    """One list per run of rows with one id."""
-    tabs = isinstance(source, (str, Path)) and str(source).removesuffix(".gz").endswith(".tsv")
+    """One list per run of rows with one id; a .tsv has tabs, unless its header has none."""
+    is_tsv = isinstance(source, (str, Path)) and str(source).removesuffix(".gz").endswith(".tsv")
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_SIZE))
     with open_input(source) as stream:
-        rows = csv.reader(table_lines(stream), delimiter="\t" if tabs else ",", strict=True)
+        lines = table_lines(stream)
+        header = next(lines, "")
+        delimiter = "\t" if is_tsv and "\t" in header else ","
+        rows = csv.reader(chain([header] if header else [], lines), delimiter=delimiter, strict=True)
         yield from lists_of(table_rows(rows))
 
 
@@ -156,16 +150,16 @@ def table_row(cells: dict[str, str]) -> Row:
     id = cells["id"]
     try:
         scores = {
-            name: number(cell, f"column {name!r}")
+            name: score_or_nan(cell or "nan", f"column {name!r}")
             for name, cell in cells.items()
-            if name in TOTALS[:1] or (name not in OWN_COLUMNS and NUMBER.fullmatch(cell))
+            if name == "first_pass" or (name not in OWN_COLUMNS and (not cell or NUMBER.fullmatch(cell)))
         }
         rank = cells.get("number")
         if rank is not None and not is_count(rank):
             raise InputError(f"column 'number' is {rank!r}, where a whole number was expected")
         references = (cells["reference"],) if cells.get("reference") else ()
         return Row(
-            id, cells["text"], with_total(scores), None, None if rank is None else int(rank), references
+            id, cells["text"], with_first_pass(scores), None, None if rank is None else int(rank), references
         )
     except InputError as error:
         return Row(id, error=error)
@@ -184,14 +178,16 @@ def write_csv(rescored: RescoredList, index: int, columns: tuple[str, ...]) -> s
     reference = nbest.references[0] if nbest.references else ""
     for place in rescored.order:
         hypothesis = nbest.hypotheses[place]
-        scores = {**hypothesis.features, **rescored.added(place), "score": rescored.scores[place]}
+        all_scores = {**hypothesis.features, **rescored.added(place), "score": rescored.scores[place]}
+        scores = {
+            name: value for name, value in all_scores.items() if value is not None and not math.isnan(value)
+        }
         unknown = set(scores) - set(columns) - {"score"}
         if unknown:
             raise OutputError(
                 f"list {nbest.id!r} has the features {sorted(unknown)}, which the first one lacks"
             )
-        values = [scores.get(name) for name in ("score", *names)]
-        cells = ["" if value is None else repr(value) for value in values]
+        cells = [repr(scores[name]) if name in scores else "" for name in ("score", *names)]
         rows.append(csv_row([nbest.id, hypothesis.text, reference, *cells]))
     return "".join(rows)
 
@@ -204,4 +200,4 @@ def csv_row(cells: list[str]) -> str:
 
 
 JSONL = Format("jsonl", read_jsonl, write=write_jsonl)
-CSV = Format("csv", read_table, write=write_csv)
+CSV = Format("csv", read_table, write=write_csv, reserved=frozenset(OWN_COLUMNS))

@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Any
 
 from mlmfast.errors import OutputError, SettingsError
+from mlmfast.io.lines import Source
 from mlmfast.io.meta import Meta, Progress, write_meta
 from mlmfast.io.output import os_errors_named
 from mlmfast.io.standard_output import open_output
 from mlmfast.rescoring.formats.base import Format
+from mlmfast.rescoring.formats.names import check_names, check_new, replaceable
 from mlmfast.rescoring.formats.registry import format_named
 from mlmfast.rescoring.lists import NBestList, RescoredList
 
@@ -25,37 +27,49 @@ def open_lists(
     *,
     settings: dict[str, Any],
     added: tuple[str, ...] = (),
+    source: Source | None = None,
     resume: bool = False,
 ) -> ListsFile | ListsFolder:
     """The output for rescored lists; a context manager.
 
     format: of the input; one that has no writer is written as its `written_as`. added: the names of the
-    added scores. Inside, for each list: `skip` it, or `write` it if that says no; then `finish`. A file,
+    added scores. source: the input; scores that an earlier run added to it may be replaced, where the
+    format can. Inside, for each list: `skip` it, or `write` it if that says no; then `finish`. A file,
     also one that is a single JSON object, continues after a kill with `resume`, as ResumableOutput does;
     a folder is written anew, and is refused if it has anything in it.
-    Raises SettingsError for a folder to resume or on standard output, OutputError for what cannot be written.
+    Raises SettingsError for a folder to resume or on standard output and for a name that the format cannot
+    hold or, from `skip` and `write`, that a list has already; OutputError for what cannot be written.
     """
     known = format_named(format)
     if known.written_as is not None:
         known = format_named(known.written_as)
+    check_names(added, known)
+    replaced = replaceable(source, known)
     if known.write_files is None:
-        return ListsFile(path, known, settings, added, resume)
+        return ListsFile(path, known, settings, added, replaced, resume)
     if resume or str(path) == "-":
         raise SettingsError(
             f"{known.name} lists are a folder, which is written in one run; name a new folder"
         )
-    return ListsFolder(Path(path), known, settings)
+    return ListsFolder(Path(path), known, settings, added, replaced)
 
 
 class ListsFile:
     """Lists in one file or on standard output."""
 
     def __init__(
-        self, path: str | Path, known: Format, settings: dict[str, Any], added: tuple[str, ...], resume: bool
+        self,
+        path: str | Path,
+        known: Format,
+        settings: dict[str, Any],
+        added: tuple[str, ...],
+        replaced: frozenset[str],
+        resume: bool,
     ) -> None:
         self._output = open_output(path, settings=settings, resume=resume)
         self._format = known
         self._added = added
+        self._replaced = replaced
         self._columns: tuple[str, ...] = ()
         self._count = 0
 
@@ -80,6 +94,7 @@ class ListsFile:
 
     def skip(self, nbest: NBestList) -> bool:
         """Passes over a list that the file has already; False if it has not, so that it is to be written."""
+        check_new(nbest, {*self._added} - self._replaced, self._format)
         if self._count >= self._output.already_written:
             return False
         self._output.skip(canonical(nbest))
@@ -88,6 +103,7 @@ class ListsFile:
 
     def write(self, rescored: RescoredList, totals: dict[str, Any] | None = None) -> None:
         assert self._format.write is not None
+        check_new(rescored.nbest, rescored.features.keys() - self._replaced, self._format)
         columns = self._columns or self._columns_of(rescored.nbest)
         text = self._format.write(rescored, self._count, columns)
         self._output.write(text, canonical(rescored.nbest), totals)
@@ -118,11 +134,20 @@ class ListsFolder:
 
     already_complete = False
 
-    def __init__(self, folder: Path, known: Format, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        known: Format,
+        settings: dict[str, Any],
+        added: tuple[str, ...],
+        replaced: frozenset[str],
+    ) -> None:
         self.totals: dict[str, Any] = {}
         self._folder = folder
         self._format = known
         self._settings = settings
+        self._added = added
+        self._replaced = replaced
         self._waiting: dict[str, list[str]] = defaultdict(list)
         self._count = 0
 
@@ -141,10 +166,12 @@ class ListsFolder:
 
     def skip(self, nbest: NBestList) -> bool:
         """False: a new folder has no lists."""
+        check_new(nbest, {*self._added} - self._replaced, self._format)
         return False
 
     def write(self, rescored: RescoredList, totals: dict[str, Any] | None = None) -> None:
         assert self._format.write_files is not None
+        check_new(rescored.nbest, rescored.features.keys() - self._replaced, self._format)
         for name, text in self._format.write_files(rescored).items():
             self._waiting[name].append(text)
         self._count += 1

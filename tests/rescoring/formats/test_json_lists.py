@@ -60,7 +60,9 @@ class TestMlmScoring:
     def test_a_missing_score_is_null(self, tmp_path):
         nbest = NBestList("a", (Hypothesis(1, "", {"first_pass": -1.0}),))
         written = write(tmp_path / "out", "mlm-scoring", [RescoredList(nbest, (0,), (None,))])
-        assert json.loads(written.read_text()) == {"a": {"hyp_1": {"score": None, "text": ""}}}
+        assert json.loads(written.read_text()) == {
+            "a": {"hyp_1": {"first_pass": -1.0, "score": None, "text": ""}}
+        }
 
     def test_no_lists_at_all(self, tmp_path):
         assert read_text(tmp_path, "{}", "mlm-scoring") == []
@@ -69,7 +71,8 @@ class TestMlmScoring:
     @pytest.mark.parametrize(
         ("hypothesis", "reason"),
         [
-            ({"text": "a"}, "'score' is None"),
+            ({"text": "a"}, "no number 'first_pass' or 'score'"),
+            ({"first_pass": "-1", "score": -1, "text": "a"}, "'first_pass' is '-1'"),
             ({"score": -1}, "'text' is None"),
             ({"score": "-1", "text": "a"}, "'score' is '-1'"),
             ({"score": True, "text": "a"}, "'score' is True"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from list_files import SAMPLES, read, read_text, skipped, texts, totals, worst_first, write
 
-from mlmfast.errors import InputError, OutputError
+from mlmfast.errors import InputError, SettingsError
 from mlmfast.rescoring import RescoredList
 from mlmfast.rescoring.formats.base import ReadOptions
 from mlmfast.rescoring.formats.moses import parse
@@ -56,7 +56,7 @@ def test_the_fields_of_a_line(line, text, features):
         ("0 ||| a ||| F0= ||| -1", "'F0' has no value"),
         ("0 ||| a ||| F0= -1 F0= -2 ||| -1", "'F0' comes twice"),
         ("0 ||| a ||| F0= -1 ||| gedi-25.58", "the total is 'gedi-25.58'"),
-        ("0 ||| a ||| F0= nan ||| -1", "'nan'"),
+        ("0 ||| a ||| F0= NaN ||| -1", "'NaN'"),
         ("0 ||| a ||| F0= -1 ||| -inf", "the total is '-inf'"),
         ("0 ||| a", "no total"),
         ("0 ||| a ||| F0= -1 ||| x ||| -1", "the features cannot be read, or are missing"),
@@ -137,9 +137,10 @@ def test_a_hypothesis_without_a_score_gets_nan(tmp_path):
     assert write(tmp_path / "out", "moses", [rescored]).read_text() == "0 ||| ||| F0= -1 MLM0= nan ||| -1\n"
 
 
-def test_a_feature_of_the_same_name_is_refused(tmp_path):
-    (nbest,) = read_text(tmp_path, "0 ||| a ||| MLM0= -1 ||| -1\n", "moses")
-    with pytest.raises(OutputError, match="'MLM0' already"):
+@pytest.mark.parametrize("features", ["MLM0= -1", "MLM0= -1 -2"])
+def test_a_feature_of_the_same_name_is_refused(features, tmp_path):
+    (nbest,) = read_text(tmp_path, f"0 ||| a ||| {features} ||| -1\n", "moses")
+    with pytest.raises(SettingsError, match="'MLM0' already"):
         write(tmp_path / "out", "moses", [worst_first(nbest, "MLM0")])
 
 

@@ -116,12 +116,12 @@ class TestIds:
 class TestReferences:
     def test_by_line_for_counted_ids(self, tmp_path):
         (tmp_path / "refs").write_text("zero\none\n\nthree\n")
-        lists = read_text(tmp_path, moses(1, 0), "moses", references=[tmp_path / "refs"])
+        lists = read_text(tmp_path, moses(1, 0, 3), "moses", references=[tmp_path / "refs"])
         assert [(nbest.id, nbest.references, nbest.flags) for nbest in lists] == [
             ("1", ("one",), ("gap:1",)),
             ("0", ("zero",), ()),
+            ("3", ("three",), ("gap:2",)),
             ("2", ("",), ("missing",)),
-            ("3", ("three",), ("missing",)),
         ]
 
     def test_by_key_for_names_and_several_files(self, tmp_path):
