@@ -1,4 +1,4 @@
-// What callers who hand over arrays must be held to before a batch's offsets may be followed.
+// What a batch must be held to before it is followed.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,10 @@
 #include "mlmfast/encoder.h"
 
 namespace mlmfast {
+
+// Throws std::invalid_argument where a batch would make an encoder read out of bounds: ids outside the
+// vocabulary, empty or too long texts, positions outside their row, offsets that fall.
+void check_row_batch(const RowBatch& batch, const ModelSpec& spec);
 
 // How long the arrays of a RowBatch are: input_ids, mask_positions, and target_positions and target_ids.
 struct BatchLengths {

@@ -55,11 +55,8 @@ mlmfast::Head make_head(const Array<float>& weight, const std::optional<Array<fl
   const float* bias_data = bias ? bias->data() : nullptr;
   const uint8_t* subset_data = subset ? subset->data() : nullptr;
   py::gil_scoped_release release;
-  const auto rows = [data = weight.data(), hidden_size](int64_t first, int64_t count, float* values) {
-    std::copy_n(data + first * hidden_size, count * hidden_size, values);
-  };
-  return mlmfast::Head(rows, bias_data, subset_data, vocab_size, hidden_size,
-                       mlmfast::Precision::float32, chosen);
+  return mlmfast::Head(mlmfast::rows_of(weight.data(), hidden_size), bias_data, subset_data, vocab_size,
+                       hidden_size, mlmfast::Precision::float32, chosen);
 }
 
 // The arrays results are written to, one per kind that is asked for.

@@ -57,13 +57,13 @@ std::span<const MatrixKernels> kernels_of(Precision precision, Isa isa) {
   }
 }
 
+}  // namespace
+
 ReadRows rows_of(const float* weight, int64_t num_columns) {
   return [=](int64_t first, int64_t count, float* rows) {
     std::copy_n(weight + first * num_columns, count * num_columns, rows);
   };
 }
-
-}  // namespace
 
 const char* precision_name(Precision precision) {
   switch (precision) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "batch_checks.h"
 #include "mlmfast/aligned_buffer.h"
 
 namespace mlmfast {

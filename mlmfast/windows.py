@@ -139,9 +139,9 @@ class Window:
     @property
     def log_probs(self) -> Float32Array:
         """float32[N], NaN for a token that is not scored or not computed yet."""
-        missing = np.full(len(self._texts.input_ids), np.nan, dtype=np.float32)
-        log_probs: Float32Array = self._columns.get("log_prob", missing)
-        return log_probs
+        if "log_prob" not in self._columns:
+            return np.full(len(self._texts.input_ids), np.nan, dtype=np.float32)
+        return self._columns["log_prob"]
 
     def text(self, index: int) -> str | None:
         """Input `index`, if it is a text at all."""

@@ -42,7 +42,7 @@ def row_of(lines: str, name: str) -> list[str]:
 
 
 def test_flops_are_those_that_torch_counts(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
     from contestant_torch import GatheredLogProbs
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import BertConfig, BertForMaskedLM

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -12,11 +11,13 @@
 
 #include "check.h"
 #include "mlmfast/matrix.h"
+#include "random_values.h"
 
 namespace {
 
 using namespace mlmfast;
 using mlmfast::testing::check;
+using mlmfast::testing::random_values;
 using mlmfast::testing::check_throws;
 using Values = std::vector<float>;
 
@@ -49,14 +50,6 @@ Bounds bounds_of(Precision precision) {
     default:
       return {1e-6, 1e-6, 1e-6};
   }
-}
-
-Values random_values(int64_t size, float scale) {
-  static std::mt19937 generator(7);
-  std::normal_distribution<float> normal(0.0f, scale);
-  Values values(size);
-  for (float& value : values) value = normal(generator);
-  return values;
 }
 
 uint16_t to_bf16(float value) {

@@ -2,28 +2,21 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "check.h"
 #include "cpu/sequence_kernels.h"
 #include "mlmfast/aligned_buffer.h"
+#include "random_values.h"
 
 namespace {
 
 using namespace mlmfast;
 using mlmfast::testing::check;
+using mlmfast::testing::random_values;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> random_values(int64_t size, float scale) {
-  static std::mt19937 generator(7);
-  std::normal_distribution<float> normal(0.0f, scale);
-  std::vector<float> values(size);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
 
 std::vector<double> plain_attention(const HeadAttention& a, int64_t query) {
   std::vector<double> weights(a.length, 0.0), output(a.head_size, 0.0);

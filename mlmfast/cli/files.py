@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from mlmfast.errors import SettingsError
+from mlmfast.io.meta import write_whole
 from mlmfast.io.output import os_errors_named
 
 
@@ -17,11 +17,6 @@ def require_different_files(source: str, output: str) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Writes a small file as a whole: after a crash there is the old one or the new one.
-
-    Raises OutputError if it cannot be written.
-    """
+    """As `write_whole`. Raises OutputError if it cannot be written."""
     with os_errors_named(path):
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(content, encoding="utf-8")
-        os.replace(temporary, path)
+        write_whole(path, content)

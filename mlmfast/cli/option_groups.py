@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from mlmfast.types import JsonRecord
+
 Command = Callable[..., None]
 
 
@@ -29,6 +31,10 @@ class EngineOptions:
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None
     max_batch_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one batch.")] = None
+
+    def environment(self) -> JsonRecord:
+        """What changes no score and may differ when an output is continued."""
+        return {"workers": self.workers, "max_batch_tokens": self.max_batch_tokens}
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def rescore(
             require_matching(chosen, rescorer, where=str(weights))
         run = RescoringRun(rescorer, given, lazy=lazy)
         settings = {
-            "environment": {"workers": engine.workers, "max_batch_tokens": engine.max_batch_tokens},
+            "environment": engine.environment(),
             "models": {model.name: model.settings() for model in language_models},
             "weights": rescorer.weights.settings(),
             "lazy": lazy,

@@ -55,7 +55,7 @@ def score(
         # Wrong options are refused before an output from an earlier run is touched.
         scorer.score_iter((), on_error=how.on_error, **options)
         settings = {
-            "environment": {"workers": engine.workers, "max_batch_tokens": engine.max_batch_tokens},
+            "environment": engine.environment(),
             **scorer.describe(),
             **options,
             "per": per,

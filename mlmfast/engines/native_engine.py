@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
-from mlmfast.engines.self_check import is_exact
+from mlmfast.engines.self_check import fastest_exact
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 from mlmfast.kernels.head import chosen_isa, target_outputs
 from mlmfast.models.source import EMBEDDED_FOLDER
@@ -12,6 +12,7 @@ from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 BF16_ISAS = ("avx512_bf16", "amx")
 """Where three bfloat16 products are faster than a float32 one."""
+FAST = "bf16x3"
 
 
 class NativeEngine:
@@ -24,12 +25,9 @@ class NativeEngine:
         Raises what the constructor raises."""
         if chosen_isa() not in BF16_ISAS:
             return cls(files)
-        fast = "bf16x3"
-        # The embedded model need not be checked at every load: the tests do that.
-        exact = files.source.folder == EMBEDDED_FOLDER or is_exact(
-            files, lambda precision: cls(files, precision=precision), fast
-        )
-        return cls(files, precision=fast if exact else "float32")
+        if files.source.folder == EMBEDDED_FOLDER:  # checked by the tests, so that it loads quickly
+            return cls(files, precision=FAST)
+        return fastest_exact(files, lambda precision: cls(files, precision=precision), FAST)
 
     def __init__(self, files: ModelFiles, *, precision: str = "float32") -> None:
         """Raises UnsupportedModelError for a model this engine cannot run, ModelError for one not to be

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from mlmfast.scheduling import Masking, mask_rows, row_batch
 from mlmfast.types import RowBatch
 
 logger = logging.getLogger(__name__)
+
+E = TypeVar("E", bound=Engine)
 
 LARGEST_DIFFERENCE = 5e-5
 """Nats per token between the fast precision and float32 on the texts below. Half of what float32 promises:
@@ -34,8 +37,9 @@ PROTEINS = (
 )
 
 
-def is_exact(files: ModelFiles, load: Callable[[str], Engine], fast: str) -> bool:
-    """Whether the precision `fast` gives what float32 gives. load: an engine of a precision.
+def fastest_exact(files: ModelFiles, load: Callable[[str], E], fast: str) -> E:
+    """An engine in the precision `fast` if that gives what float32 gives, else in float32. load: an engine of
+    a precision.
 
     One engine is in memory at a time.
     """
@@ -43,14 +47,18 @@ def is_exact(files: ModelFiles, load: Callable[[str], Engine], fast: str) -> boo
     batch = check_batch(files)
     expected = plain.score(batch, Outputs()).log_prob
     del plain
-    found = load(fast).score(batch, Outputs()).log_prob
+    engine = load(fast)
+    found = engine.score(batch, Outputs()).log_prob
     difference = float(np.abs(found - expected).max(initial=0.0))
     exact = len(expected) > 0 and difference <= LARGEST_DIFFERENCE  # False for NaN
     logger.info(
         "%s is %s: at most %.1e from float32 over %d tokens, %.1e allowed",
         fast, "used" if exact else "not used", difference, len(expected), LARGEST_DIFFERENCE,
     )  # fmt: skip
-    return exact
+    if exact:
+        return engine
+    del engine
+    return load("float32")
 
 
 def check_batch(files: ModelFiles) -> RowBatch:

@@ -77,9 +77,13 @@ def parse_meta(value: dict[str, Any]) -> Meta:
 
 
 def write_meta(path: Path, meta: Meta) -> None:
-    """Replaces the meta beside `path` as a whole: after a crash there is the old one or the new one."""
+    """Replaces the meta beside `path`. Raises OSError."""
     content = to_json({"format_version": FORMAT_VERSION, **asdict(meta)}, indented=True) + "\n"
-    target = meta_path(path)
+    write_whole(meta_path(path), content)
+
+
+def write_whole(target: Path, content: str) -> None:
+    """Replaces a small file as a whole: after a crash there is the old one or the new one. Raises OSError."""
     temporary = target.with_name(target.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content.encode("utf-8"))

@@ -37,10 +37,6 @@ struct RowBatch {
   }
 };
 
-// Throws std::invalid_argument where a batch would make an encoder read out of bounds: ids outside the
-// vocabulary, empty or too long texts, positions outside their row, offsets that fall.
-void check_row_batch(const RowBatch& batch, const ModelSpec& spec);
-
 struct EncoderModel;
 struct EncoderWorkspaces;
 

@@ -63,6 +63,9 @@ class Operand {
 // Writes the rows [first, first + count) of a weight, one after the other, as floats.
 using ReadRows = std::function<void(int64_t first, int64_t count, float* rows)>;
 
+// Those of a weight [*, num_columns] in memory, which must stay there.
+ReadRows rows_of(const float* weight, int64_t num_columns);
+
 // A weight W [N, K] and bias b [N] (or null), packed once for one set of kernels. Every product runs in the
 // calling thread, and several threads may use one Linear at once. A row's result is the same bits whatever
 // rows stand beside it. x must have K columns and operands the same kernels: else std::invalid_argument.
