@@ -13,6 +13,7 @@
 #include "batch_checks.h"
 #include "mlmfast/head.h"
 #include "mlmfast/isa.h"
+#include "mlmfast/linear_scoring_rule.h"
 #include "mlmfast/model.h"
 
 namespace py = pybind11;
@@ -43,6 +44,10 @@ T* allocate(std::optional<Array<T>>& array, bool wanted, std::initializer_list<p
   return array->mutable_data();
 }
 
+mlmfast::Isa chosen_isa(const std::string& name) {
+  return name.empty() ? mlmfast::default_isa() : mlmfast::isa_from_name(name);
+}
+
 mlmfast::Head make_head(const Array<float>& weight, const std::optional<Array<float>>& bias,
                         const std::optional<Array<uint8_t>>& subset, const std::string& isa) {
   if (weight.ndim() != 2 || weight.size() == 0) {
@@ -51,7 +56,7 @@ mlmfast::Head make_head(const Array<float>& weight, const std::optional<Array<fl
   const py::ssize_t vocab_size = weight.shape(0), hidden_size = weight.shape(1);
   if (bias) expect_shape(*bias, "bias", {vocab_size});
   if (subset) expect_shape(*subset, "subset", {vocab_size});
-  const mlmfast::Isa chosen = isa.empty() ? mlmfast::default_isa() : mlmfast::isa_from_name(isa);
+  const mlmfast::Isa chosen = chosen_isa(isa);
   const float* bias_data = bias ? bias->data() : nullptr;
   const uint8_t* subset_data = subset ? subset->data() : nullptr;
   py::gil_scoped_release release;
@@ -114,7 +119,7 @@ py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Arra
 }
 
 mlmfast::Model make_model(const std::string& folder, const std::string& precision, const std::string& isa) {
-  const mlmfast::Isa chosen = isa.empty() ? mlmfast::default_isa() : mlmfast::isa_from_name(isa);
+  const mlmfast::Isa chosen = chosen_isa(isa);
   const mlmfast::Precision numbers = mlmfast::precision_from_name(precision);
   py::gil_scoped_release release;
   return mlmfast::Model(folder, numbers, chosen);
@@ -161,6 +166,118 @@ py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids
   return results.dict();
 }
 
+// A matrix of floats, or of bfloat16 as uint16.
+mlmfast::WeightView view_of(const py::array& matrix, const char* name) {
+  const bool is_float = py::isinstance<Array<float>>(matrix), is_bf16 = py::isinstance<Array<uint16_t>>(matrix);
+  if (matrix.ndim() != 2 || (!is_float && !is_bf16)) {
+    throw std::invalid_argument(std::string(name) + " must be a C-contiguous float32 or uint16 (bfloat16) matrix");
+  }
+  return {static_cast<const std::byte*>(matrix.data()), is_float ? mlmfast::DType::f32 : mlmfast::DType::bf16,
+          matrix.shape(0), matrix.shape(1)};
+}
+
+mlmfast::LinearScoringRule linear_scoring_rule(const py::array& input, const py::array& weight,
+                                               const std::optional<Array<float>>& bias, const Array<int64_t>& targets,
+                                               const mlmfast::ScoringRule& rule, const std::string& precision,
+                                               const std::string& isa) {
+  const mlmfast::WeightView rows = view_of(input, "input"), classes = view_of(weight, "weight");
+  if (bias) expect_shape(*bias, "bias", {classes.rows});
+  expect_shape(targets, "targets", {rows.rows});
+  return {rows,
+          classes,
+          bias ? bias->data() : nullptr,
+          targets.data(),
+          rule,
+          mlmfast::precision_from_name(precision),
+          chosen_isa(isa)};
+}
+
+void rule_forward(const py::array& input, const py::array& weight, const std::optional<Array<float>>& bias,
+                  const Array<int64_t>& targets, const mlmfast::ScoringRule& rule, const std::string& precision,
+                  const std::string& isa, Array<float> losses, Array<float> coefficients) {
+  const auto call = linear_scoring_rule(input, weight, bias, targets, rule, precision, isa);
+  expect_shape(losses, "losses", {call.input.rows});
+  expect_shape(coefficients, "coefficients", {call.input.rows, mlmfast::kNumCoefficients});
+  float *losses_data = losses.mutable_data(), *coefficients_data = coefficients.mutable_data();
+  py::gil_scoped_release release;
+  mlmfast::linear_scoring_rule_forward(call, losses_data, coefficients_data);
+}
+
+void* gradient_data(std::optional<py::array>& gradient, const mlmfast::WeightView& factor, const char* name) {
+  if (!gradient) return nullptr;
+  const mlmfast::WeightView view = view_of(*gradient, name);
+  expect_shape(*gradient, name, {factor.rows, factor.columns});
+  if (view.dtype != factor.dtype) throw std::invalid_argument(std::string(name) + " must have the type of its factor");
+  return gradient->mutable_data();
+}
+
+void rule_backward(const py::array& input, const py::array& weight, const std::optional<Array<float>>& bias,
+                   const Array<int64_t>& targets, const mlmfast::ScoringRule& rule, const std::string& precision,
+                   const std::string& isa, const Array<float>& coefficients, const Array<float>& upstream,
+                   std::optional<py::array> input_gradient, std::optional<py::array> weight_gradient,
+                   std::optional<Array<float>> bias_gradient) {
+  const auto call = linear_scoring_rule(input, weight, bias, targets, rule, precision, isa);
+  expect_shape(coefficients, "coefficients", {call.input.rows, mlmfast::kNumCoefficients});
+  expect_shape(upstream, "upstream", {call.input.rows});
+  if (bias_gradient) expect_shape(*bias_gradient, "bias_gradient", {call.weight.rows});
+  const mlmfast::LinearGradients gradients{gradient_data(input_gradient, call.input, "input_gradient"),
+                                           gradient_data(weight_gradient, call.weight, "weight_gradient"),
+                                           bias_gradient ? bias_gradient->mutable_data() : nullptr};
+  py::gil_scoped_release release;
+  mlmfast::linear_scoring_rule_backward(call, coefficients.data(), upstream.data(), gradients);
+}
+
+// Scores [rules, targets] and what else is asked of rows and targets, the weight packed as it passes.
+py::dict linear_score(const Array<float>& input, const py::array& weight, const std::optional<Array<float>>& bias,
+                      const Array<int32_t>& target_ids, const Array<int64_t>& target_offsets,
+                      const std::vector<std::string>& rules, const std::string& precision, const std::string& isa,
+                      bool lse, bool rank, bool entropy, int64_t top_k) {
+  const mlmfast::WeightView classes = view_of(weight, "weight");
+  const py::ssize_t num_rows = input.ndim() > 0 ? input.shape(0) : 0, num_targets = target_ids.size();
+  expect_shape(input, "input", {num_rows, classes.columns});
+  expect_shape(target_ids, "target_ids", {num_targets});
+  expect_shape(target_offsets, "target_offsets", {num_rows + 1});
+  if (bias) expect_shape(*bias, "bias", {classes.rows});
+  mlmfast::check_top_k(top_k, classes.rows);
+  const mlmfast::HeadInputs inputs{input.data(), num_rows, target_ids.data(), target_offsets.data()};
+  mlmfast::check_head_inputs(inputs, num_targets, classes.rows);
+  const auto read = [&](int64_t first, int64_t count, float* rows) {
+    classes.read(first * classes.columns, count * classes.columns, rows);
+  };
+  const mlmfast::Head head(read, bias ? bias->data() : nullptr, nullptr, classes.rows, classes.columns,
+                           mlmfast::precision_from_name(precision), chosen_isa(isa), mlmfast::Packing::by_tile);
+  std::vector<mlmfast::ScoringRule> scored;
+  for (const std::string& name : rules) scored.push_back({mlmfast::rule_from_name(name)});
+  const bool needs_sums = lse || std::any_of(rules.begin(), rules.end(), [](const auto& r) { return r != "log"; });
+  std::vector<mlmfast::LogitSums> sums(needs_sums ? num_rows : 0);
+  Array<float> scores({static_cast<py::ssize_t>(rules.size()), num_targets});
+  std::optional<Array<double>> lses;
+  double* lse_data = allocate(lses, lse, {num_rows});
+  ResultArrays results;
+  mlmfast::HeadOutputs outputs = results.outputs(num_targets, needs_sums, rank, entropy, false, top_k);
+  if (needs_sums) outputs.sums = sums.data();
+  float* score = scores.mutable_data();
+  {
+    py::gil_scoped_release release;
+    head.score(inputs, outputs);
+    for (const mlmfast::ScoringRule& rule : scored) {
+      for (int64_t row = 0; row < num_rows; ++row) {
+        for (int64_t t = inputs.target_offsets[row]; t < inputs.target_offsets[row + 1]; ++t) {
+          *score++ = rule.rule == mlmfast::Rule::log
+                         ? outputs.log_prob[t]
+                         : static_cast<float>(
+                               -mlmfast::evaluate(rule, classes.rows, outputs.logit[t], sums[row], {}).loss);
+        }
+      }
+    }
+    for (int64_t row = 0; lse && row < num_rows; ++row) lse_data[row] = mlmfast::log_sum_exp(sums[row]);
+  }
+  py::dict columns = results.dict();
+  columns["scores"] = scores;
+  columns["lse"] = lses;
+  return columns;
+}
+
 std::vector<std::string> available_isa_names() {
   std::vector<std::string> names;
   for (mlmfast::Isa isa : mlmfast::available_isas()) names.emplace_back(mlmfast::isa_name(isa));
@@ -182,6 +299,24 @@ PYBIND11_MODULE(_core, m) {
            py::arg("rank") = false, py::arg("entropy") = false, py::arg("subset_log_prob") = false,
            py::arg("top_k") = 0)
       .def_property_readonly("isa", [](const mlmfast::Head& head) { return mlmfast::isa_name(head.isa()); });
+
+  py::class_<mlmfast::ScoringRule>(m, "ScoringRule")
+      .def(py::init([](const std::string& name, double smoothing, bool masked_log) {
+             return mlmfast::ScoringRule{mlmfast::rule_from_name(name), smoothing, masked_log};
+           }),
+           py::arg("name"), py::arg("smoothing"), py::arg("masked_log"));
+  m.def("linear_scoring_rule_forward", &rule_forward, py::arg("input").noconvert(), py::arg("weight").noconvert(),
+        py::arg("bias").noconvert(), py::arg("targets").noconvert(), py::arg("rule"), py::arg("precision"),
+        py::arg("isa"), py::arg("losses").noconvert(), py::arg("coefficients").noconvert());
+  m.def("linear_scoring_rule_backward", &rule_backward, py::arg("input").noconvert(), py::arg("weight").noconvert(),
+        py::arg("bias").noconvert(), py::arg("targets").noconvert(), py::arg("rule"), py::arg("precision"),
+        py::arg("isa"), py::arg("coefficients").noconvert(), py::arg("upstream").noconvert(),
+        py::arg("input_gradient").noconvert(), py::arg("weight_gradient").noconvert(),
+        py::arg("bias_gradient").noconvert());
+  m.def("linear_score", &linear_score, py::arg("input").noconvert(), py::arg("weight").noconvert(),
+        py::arg("bias").noconvert(), py::arg("target_ids").noconvert(), py::arg("target_offsets").noconvert(),
+        py::arg("rules"), py::arg("precision"), py::arg("isa"), py::kw_only(), py::arg("lse") = false,
+        py::arg("rank") = false, py::arg("entropy") = false, py::arg("top_k") = 0);
 
   const auto model_error = py::register_exception<mlmfast::ModelError>(m, "ModelError");
   py::register_exception<mlmfast::UnsupportedModelError>(m, "UnsupportedModelError", model_error);

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "cpu/head_kernels.h"
+#include "cpu/matrix_kernels.h"
 #include "top_k.h"
 
 namespace mlmfast {
 namespace {
 
 constexpr int64_t kCacheFloats = 128 * 1024;  // 512 KB: a row chunk and a tile's weights fit in L2 together
+constexpr int64_t kPassingFloats = 2048 * 1024;  // of rows, where weights are packed by tile: 8 MB
 constexpr int64_t kMaxTileColumns = 512;
 constexpr int64_t kBlockRows = 64;            // whole blocks of every kernel; a block's logits stay in L2
 constexpr int64_t kFindSlack = 16;            // floats find_greater may read past a tile
@@ -25,33 +27,41 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Two disjoint sets of classes as one.
-void merge(LogSumExp& total, const LogSumExp& part) {
+void merge(LogitSums& total, const LogitSums& part) {
   const float max = std::max(total.max, part.max);
-  const auto rescaled = [max](const LogSumExp& s) {
+  const auto rescaled = [max](const LogitSums& s) {
+    if (s.max == max) return s;
     // exp(-104) is 0 in float32; the bound keeps 0 * -inf out of the sums.
-    const float shift = std::max(-104.0f, s.max - max);
-    const float factor = shift == 0.0f ? 1.0f : std::exp(shift);
-    return LogSumExp{max, factor * s.sum, factor * (s.weighted_sum + shift * s.sum)};
+    const float shift = std::max(-104.0f, s.max - max), factor = std::exp(shift), sum = s.num_max + s.rest;
+    return LogitSums{max, 0, factor * sum, factor * (s.rest_weighted + shift * sum),
+                     factor * factor * (s.num_max + s.rest_squares), s.total};
   };
-  const LogSumExp a = rescaled(total), b = rescaled(part);
-  total = {max, a.sum + b.sum, a.weighted_sum + b.weighted_sum};
+  const LogitSums a = rescaled(total), b = rescaled(part);
+  total = {max,
+           a.num_max + b.num_max,
+           a.rest + b.rest,
+           a.rest_weighted + b.rest_weighted,
+           a.rest_squares + b.rest_squares,
+           a.total + b.total};
 }
 
-double log_of_sum(const LogSumExp& s) { return std::log(static_cast<double>(s.sum)); }
+double log_of_sum(const LogitSums& s) { return std::log1p(double{s.num_max} - 1 + s.rest); }
 
 struct Row {
   int64_t index;                      // among the inputs
   int64_t target_begin, target_end;
   int64_t next_target;                // in the order of ids, the first whose column has not passed
   TopK top;
-  LogSumExp all, subset;
+  LogitSums all, subset;
+  TailSums tail;
 };
 
 // Scratch of one thread; it grows to the largest call and stays.
 struct Workspace {
   std::optional<Operand> hidden;           // [rows of the chunk, H]
   std::optional<Operand> hidden_row;       // [1, H]
-  const MatrixKernels* products = nullptr;  // those of the operands
+  std::optional<Linear> decoder;            // a tile's, where the weight is packed by tile
+  const MatrixKernels* products = nullptr;  // those of all three
   AlignedBuffer tile;                       // [rows of the block, tile columns]
   AlignedBuffer masked;                     // [tile columns]
   AlignedBuffer panel;                      // [one unit of columns]
@@ -78,9 +88,11 @@ class Head::Pass {
       workspace_.products = &head_.products_;
       workspace_.hidden.emplace(head_.products_);
       workspace_.hidden_row.emplace(head_.products_);
+      workspace_.decoder.emplace(head_.products_);
     }
     const int64_t num_rows = static_cast<int64_t>(workspace_.row_indices.size());
-    const int64_t max_rows = std::max(kBlockRows, kCacheFloats / head_.hidden_size() / kBlockRows * kBlockRows);
+    const int64_t floats = head_.packing_ == Packing::once ? kCacheFloats : kPassingFloats;
+    const int64_t max_rows = std::max(kBlockRows, floats / head_.hidden_size() / kBlockRows * kBlockRows);
     const int64_t num_chunks = ceil_div(num_rows, max_rows);
     for (int64_t c = 0; c < num_chunks; ++c) {
       start_rows(c * num_rows / num_chunks, (c + 1) * num_rows / num_chunks);
@@ -118,7 +130,7 @@ class Head::Pass {
       const int64_t index = w.row_indices[begin + r];
       const int64_t target_begin = inputs_.target_offsets[index];
       w.rows.push_back({index, target_begin, inputs_.target_offsets[index + 1], target_begin,
-                        TopK(w.top_logits.data() + r * top_k, w.top_ids.data() + r * top_k, top_k), {}, {}});
+                        TopK(w.top_logits.data() + r * top_k, w.top_ids.data() + r * top_k, top_k), {}, {}, {}});
       if (outputs_.rank != nullptr) compute_target_logits(w.rows.back());
     }
     pack_hidden();
@@ -126,17 +138,32 @@ class Head::Pass {
 
   const float* hidden_row(const Row& row) const { return inputs_.hidden + row.index * head_.hidden_size(); }
 
+  // Classes first .. first + columns of the weight, packed.
+  struct Classes {
+    const Linear& decoder;
+    int64_t first_column;
+  };
+  Classes packed(int64_t first, int64_t columns) {
+    if (head_.packing_ == Packing::once) return {head_.decoder_, first};
+    const auto read = [&](int64_t row, int64_t count, float* rows) { head_.weight_(first + row, count, rows); };
+    const float* bias = head_.bias_ == nullptr ? nullptr : head_.bias_ + first;
+    workspace_.decoder->assign(read, bias, columns, head_.hidden_size());
+    return {*workspace_.decoder, 0};
+  }
+
   // Ranks compare against the target's logit, so it must be known before the tiles pass; the same
   // kernel makes it the same bits as in the tile.
   void compute_target_logits(const Row& row) {
-    const int64_t unit = head_.decoder_.column_unit();
+    const int64_t unit = head_.products_.panel_columns;
     float* panel = workspace_.panel.reserve(unit);
     Operand& operand = *workspace_.hidden_row;
     operand.resize(1, head_.hidden_size());
     operand.write(0, hidden_row(row), head_.hidden_size(), 1);
     for (int64_t t = row.target_begin; t < row.target_end; ++t) {
       const int64_t id = inputs_.target_ids[t], first = id - id % unit;
-      head_.decoder_.store_part(operand, 0, 1, first, std::min(unit, head_.vocab_size() - first), panel, unit);
+      const int64_t columns = std::min(unit, head_.vocab_size() - first);
+      const Classes classes = packed(first, columns);
+      classes.decoder.store_part(operand, 0, 1, classes.first_column, columns, panel, unit);
       workspace_.target_logits[t] = panel[id - first];
     }
   }
@@ -156,13 +183,22 @@ class Head::Pass {
     for (int64_t first = 0; first < head_.vocab_size(); first += stride) {
       const int64_t columns = std::min(stride, head_.vocab_size() - first);
       const int64_t whole = ceil_div(columns, kHeadColumns) * kHeadColumns;
+      const Classes classes = packed(first, columns);
       for (int64_t begin = 0; begin < num_rows; begin += kBlockRows) {
         const int64_t block_rows = std::min(kBlockRows, num_rows - begin);
-        head_.decoder_.store_part(*workspace_.hidden, begin, block_rows, first, columns, tile, stride);
+        classes.decoder.store_part(*workspace_.hidden, begin, block_rows, classes.first_column, columns, tile,
+                                   stride);
         for (int64_t r = 0; r < block_rows; ++r) {
           float* logits = tile + r * stride;
           std::fill(logits + columns, logits + whole, kMinusInfinity);
-          consume(workspace_.rows[begin + r], logits, first, whole);
+          Row& row = workspace_.rows[begin + r];
+          if (outputs_.sums != nullptr) row.all.total += kernels_.sum(logits, columns);
+          if (outputs_.tails != nullptr) {
+            const TailSums tail = kernels_.sum_below(logits, columns, outputs_.thresholds[row.index]);
+            row.tail.count += tail.count;
+            row.tail.sum += tail.sum;
+          }
+          consume(row, logits, first, whole);
         }
       }
     }
@@ -170,12 +206,11 @@ class Head::Pass {
 
   // Takes a row's logits of the classes first .. first + columns, padding included.
   void consume(Row& row, const float* logits, int64_t first, int64_t columns) {
-    merge(row.all, outputs_.entropy != nullptr ? kernels_.log_sum_exp_with_entropy(logits, columns)
-                                               : kernels_.log_sum_exp(logits, columns));
+    merge(row.all, kernels_.sum_exp[outputs_.entropy != nullptr][outputs_.sums != nullptr](logits, columns));
     if (outputs_.subset_log_prob != nullptr) {
       float* masked = workspace_.masked.reserve(columns);
       kernels_.add(logits, head_.subset_penalty_.data() + first, columns, masked);
-      merge(row.subset, kernels_.log_sum_exp(masked, columns));
+      merge(row.subset, kernels_.sum_exp[0][0](masked, columns));
     }
     for (; row.next_target < row.target_end; ++row.next_target) {
       const int64_t target = workspace_.target_order[row.next_target];
@@ -192,6 +227,8 @@ class Head::Pass {
   }
 
   void finish(const Row& row) {
+    if (outputs_.sums != nullptr) outputs_.sums[row.index] = row.all;
+    if (outputs_.tails != nullptr) outputs_.tails[row.index] = row.tail;
     const double max = row.all.max, log_sum = log_of_sum(row.all);
     for (int64_t t = row.target_begin; t < row.target_end; ++t) {
       const float logit = workspace_.target_logits[t];
@@ -202,7 +239,7 @@ class Head::Pass {
         outputs_.rank[t] = is_nan ? -1 : static_cast<int32_t>(workspace_.num_greater[t]);
       }
       if (outputs_.entropy != nullptr) {
-        const double entropy = log_sum - double{row.all.weighted_sum} / row.all.sum;
+        const double entropy = log_sum - row.all.rest_weighted / (double{row.all.num_max} + row.all.rest);
         outputs_.entropy[t] = entropy < 0 ? 0.0f : static_cast<float>(entropy);
       }
       if (outputs_.subset_log_prob != nullptr) {
@@ -225,12 +262,18 @@ class Head::Pass {
 };
 
 Head::Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
-           int64_t hidden_size, Precision precision, Isa isa)
-    : isa_(isa),
+           int64_t hidden_size, Precision precision, Isa isa, Packing packing)
+    : vocab_size_(vocab_size),
+      hidden_size_(hidden_size),
+      isa_(isa),
       kernels_(head_kernels(isa)),
       products_(matrix_kernels(precision, isa)),
-      decoder_(weight, bias, vocab_size, hidden_size, products_) {
-  const int64_t unit = std::max(kHeadColumns, decoder_.column_unit());
+      packing_(packing),
+      weight_(packing == Packing::by_tile ? weight : ReadRows()),
+      bias_(bias),
+      decoder_(packing == Packing::by_tile ? Linear(products_)
+                                           : Linear(weight, bias, vocab_size, hidden_size, products_)) {
+  const int64_t unit = std::max(kHeadColumns, products_.panel_columns);
   tile_columns_ = unit * std::clamp(kCacheFloats / (hidden_size * unit), int64_t{1}, kMaxTileColumns / unit);
   if (subset == nullptr) return;
   const int64_t padded = ceil_div(vocab_size, tile_columns_) * tile_columns_;

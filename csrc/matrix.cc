@@ -114,12 +114,14 @@ void Operand::write(int64_t first_row, const float* x, int64_t stride, int64_t n
   }
 }
 
+OperandView Operand::view() { return {words_.data(), stride_, plane_words_}; }
+
 OperandView Operand::start(const Operand& x, int64_t num_columns) {
   if (kernels_ != x.kernels_ || this == &x) {
     throw std::invalid_argument("the result of a product must be another operand with the same kernels");
   }
   resize(x.num_rows_, num_columns);
-  return {words_.data(), stride_, plane_words_};
+  return view();
 }
 
 Linear::Linear(const float* weight, const float* bias, int64_t num_rows, int64_t num_columns,
@@ -128,28 +130,37 @@ Linear::Linear(const float* weight, const float* bias, int64_t num_rows, int64_t
 
 Linear::Linear(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns,
                const MatrixKernels& kernels)
-    : kernels_(kernels),
-      num_rows_(num_rows),
-      num_columns_(num_columns),
-      plane_words_(round_up(num_columns, kernels.row_unit) / kernels.values_per_word) {
-  const int64_t padded_rows = round_up(num_rows_, kernels.panel_columns);
-  float* packed_bias = bias_.reserve(padded_rows);
-  std::fill_n(packed_bias, padded_rows, 0.0f);
-  if (bias != nullptr) std::copy_n(bias, num_rows_, packed_bias);
+    : kernels_(kernels) {
+  assign(weight, bias, num_rows, num_columns);
+  encoded_ = {};
+  floats_ = {};
+}
+
+void Linear::assign(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns) {
+  reserve(num_rows, num_columns);
+  if (bias != nullptr) std::copy_n(bias, num_rows_, bias_.data());
+  pack(weight);
+}
+
+float* Linear::reserve(int64_t num_rows, int64_t num_columns) {
+  num_rows_ = num_rows;
+  num_columns_ = num_columns;
+  plane_words_ = round_up(num_columns, kernels_.row_unit) / kernels_.values_per_word;
+  const int64_t padded_rows = round_up(num_rows_, kernels_.panel_columns);
+  std::fill_n(bias_.reserve(padded_rows), padded_rows, 0.0f);
   if (kernels_.is_scaled) {
     std::fill_n(scales_.reserve(padded_rows), padded_rows, 0.0f);
     std::fill_n(starts_.reserve(padded_rows), padded_rows, 0.0f);
   }
-  pack(weight);
+  return panels_.reserve(padded_rows * plane_words_ * kernels_.num_planes);
 }
 
 void Linear::pack(const ReadRows& weight) {
   const int64_t columns = kernels_.panel_columns, row_words = plane_words_ * kernels_.num_planes;
-  float* panel = panels_.reserve(round_up(num_rows_, columns) * row_words);
-  AlignedBuffer encoded, floats;  // [columns, stride], [columns, K]
+  float* panel = panels_.data();
   const int64_t stride = round_up(row_words + 1, 16);
-  float* rows = encoded.reserve(columns * stride);
-  float* values = floats.reserve(columns * num_columns_);
+  float* rows = encoded_.reserve(columns * stride);
+  float* values = floats_.reserve(columns * num_columns_);
   for (int64_t first = 0; first < num_rows_; first += columns, panel += columns * row_words) {
     const int64_t num_rows = std::min(columns, num_rows_ - first);
     std::fill_n(rows, columns * stride, 0.0f);

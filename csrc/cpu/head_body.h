@@ -2,16 +2,18 @@
 // compiles its own copy in an unnamed namespace, so the linker never mixes code of two sets.
 #pragma once
 
+#include <limits>
+
 #include "cpu/exp.h"
 #include "cpu/head_kernels.h"
 
 namespace mlmfast {
 namespace {
 
-template <class Ops, bool kWithEntropy>
-LogSumExp log_sum_exp(const float* logits, int64_t size) {
+template <class Ops, bool kWeighted, bool kSquares>
+LogitSums sum_exp(const float* logits, int64_t size) {
   using Vec = typename Ops::Vec;
-  LogSumExp result;
+  LogitSums result;
   Vec max_even = Ops::set1(result.max), max_odd = max_even;
   for (int64_t i = 0; i < size; i += 2 * Ops::kWidth) {
     max_even = Ops::max(max_even, Ops::load(logits + i));
@@ -21,17 +23,55 @@ LogSumExp log_sum_exp(const float* logits, int64_t size) {
   if (max > result.max) result.max = max;
 
   const Vec shift = Ops::set1(result.max), lowest = Ops::set1(kExpLowest);
-  Vec sum = Ops::set1(0.0f), weighted_sum = sum;
+  const Vec below_zero = Ops::set1(-std::numeric_limits<float>::min()), one = Ops::set1(1.0f);
+  const Vec zero = Ops::set1(0.0f);
+  Vec num_max = zero, rest = zero, weighted = zero, squares = zero;
   for (int64_t i = 0; i < size; i += Ops::kWidth) {
     const Vec x = Ops::sub(Ops::load(logits + i), shift);
-    const Vec e = exp<Ops>(x);
-    sum = Ops::add(sum, e);
+    // Compared so that NaN goes to the rest and stays.
+    const Vec e = Ops::if_less(below_zero, x, zero, exp<Ops>(x));
+    num_max = Ops::add(num_max, Ops::if_less(below_zero, x, one, zero));
+    rest = Ops::add(rest, e);
     // The bound keeps 0 * -inf out of the sum.
-    if constexpr (kWithEntropy) weighted_sum = Ops::fma(e, Ops::max(lowest, x), weighted_sum);
+    if constexpr (kWeighted) weighted = Ops::fma(e, Ops::max(lowest, x), weighted);
+    if constexpr (kSquares) squares = Ops::fma(e, e, squares);
   }
-  result.sum = Ops::reduce_add(sum);
-  if constexpr (kWithEntropy) result.weighted_sum = Ops::reduce_add(weighted_sum);
+  result.num_max = Ops::reduce_add(num_max);
+  result.rest = Ops::reduce_add(rest);
+  result.rest_weighted = Ops::reduce_add(weighted);
+  result.rest_squares = Ops::reduce_add(squares);
   return result;
+}
+
+template <class Ops>
+float sum(const float* logits, int64_t size) {
+  const int64_t whole = size / Ops::kWidth * Ops::kWidth;
+  typename Ops::Vec lanes = Ops::set1(0.0f);
+  for (int64_t i = 0; i < whole; i += Ops::kWidth) lanes = Ops::add(lanes, Ops::load(logits + i));
+  float total = Ops::reduce_add(lanes);
+  for (int64_t i = whole; i < size; ++i) total += logits[i];
+  return total;
+}
+
+template <class Ops>
+TailSums sum_below(const float* logits, int64_t size, float threshold) {
+  using Vec = typename Ops::Vec;
+  const Vec limit = Ops::set1(threshold), zero = Ops::set1(0.0f);
+  const int64_t whole = size / Ops::kWidth * Ops::kWidth;
+  TailSums tail;
+  Vec lanes = zero;
+  for (int64_t i = 0; i < whole; i += Ops::kWidth) {
+    const Vec z = Ops::load(logits + i);
+    tail.count += __builtin_popcount(Ops::greater_bits(limit, z));
+    lanes = Ops::add(lanes, Ops::if_less(z, limit, z, zero));
+  }
+  tail.sum = Ops::reduce_add(lanes);
+  for (int64_t i = whole; i < size; ++i) {
+    if (!(logits[i] < threshold)) continue;
+    ++tail.count;
+    tail.sum += logits[i];
+  }
+  return tail;
 }
 
 template <class Ops>
@@ -66,7 +106,13 @@ int64_t find_greater(const float* logits, int64_t begin, int64_t size, float thr
 
 template <class Ops>
 constexpr HeadKernels make_head_kernels() {
-  return {log_sum_exp<Ops, false>, log_sum_exp<Ops, true>, add<Ops>, count_greater<Ops>, find_greater<Ops>};
+  return {{{sum_exp<Ops, false, false>, sum_exp<Ops, false, true>},
+           {sum_exp<Ops, true, false>, sum_exp<Ops, true, true>}},
+          add<Ops>,
+          count_greater<Ops>,
+          find_greater<Ops>,
+          sum<Ops>,
+          sum_below<Ops>};
 }
 
 }  // namespace

@@ -2,32 +2,27 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "mlmfast/isa.h"
+#include "mlmfast/logit_sums.h"
 
 namespace mlmfast {
-
-// Over logits z: max, sum of e = exp(z - max), and sum of e (z - max), from which the entropy follows.
-// The lowest finite max stands for "nothing yet", so that a run of -inf does not become NaN.
-struct LogSumExp {
-  float max = std::numeric_limits<float>::lowest();
-  float sum = 0;
-  float weighted_sum = 0;
-};
 
 constexpr int64_t kHeadColumns = 32;
 
 struct HeadKernels {
-  // The reductions take a multiple of kHeadColumns logits, 64-byte aligned.
-  LogSumExp (*log_sum_exp)(const float* logits, int64_t size);
-  LogSumExp (*log_sum_exp_with_entropy)(const float* logits, int64_t size);
+  // These reductions take a multiple of kHeadColumns logits, 64-byte aligned.
+  LogitSums (*sum_exp[2][2])(const float* logits, int64_t size);  // by whether rest_weighted, rest_squares are wanted
   void (*add)(const float* a, const float* b, int64_t size, float* sum);
   int64_t (*count_greater)(const float* logits, int64_t size, float threshold);
 
   // First index in [begin, size) with a logit above the threshold, or size. Needs no alignment;
   // may read a vector past size.
   int64_t (*find_greater)(const float* logits, int64_t begin, int64_t size, float threshold);
+
+  // Any number of logits, 64-byte aligned.
+  float (*sum)(const float* logits, int64_t size);
+  TailSums (*sum_below)(const float* logits, int64_t size, float threshold);
 };
 
 extern const HeadKernels kHeadGeneric;

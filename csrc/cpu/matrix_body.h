@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "cpu/activation.h"
+#include "cpu/logit_gradients.h"
 #include "cpu/matrix_gemm.h"
 #include "cpu/matrix_kernels.h"
 
@@ -311,7 +312,9 @@ constexpr MatrixKernels make_matrix_kernels(Precision precision, Isa isa) {
            activate<Tiles, Activation::silu, false>},
           {activate<Tiles, Activation::none, true>, activate<Tiles, Activation::gelu, true>,
            activate<Tiles, Activation::gelu_tanh, true>, activate<Tiles, Activation::relu, true>,
-           activate<Tiles, Activation::silu, true>}};
+           activate<Tiles, Activation::silu, true>},
+          logit_gradients_of<Format>(),
+          transpose<typename Format::Ops>};
 }
 
 }  // namespace

@@ -31,6 +31,32 @@ struct OperandView {
   int64_t plane_words;  // from a row's high parts to its low ones, or to its scale
 };
 
+// The gradients of a scoring rule by the logits [num_classes, panel_columns] of a panel of rows:
+// g = upstream ((a + b p) p + u + d [p < tail_threshold]) with p = exp(logit + bias - lse), but for the targets.
+struct LogitGradients {
+  const float* logits;  // [num_classes, stride] without the bias
+  int64_t stride;
+  const float* bias;  // [num_classes] or null
+  int64_t num_classes;
+  // Of every row, 64-byte aligned; padded with rows of upstream 0 and lse inf.
+  const float *lse, *a, *b, *u, *upstream;
+  float d, tail_threshold;
+
+  // The gradients of the targets among these classes, in the order of the classes.
+  struct Target {
+    int32_t class_index, row;
+    float gradient;
+  };
+  const Target *targets, *targets_end;
+
+  // Where g goes: as rows of a left operand, from this panel's words on, and as a panel of a weight
+  // [planes, class_words, panel_columns], whose classes beyond num_classes become 0.
+  OperandView operand;
+  float* panel;
+  int64_t class_words;
+  float* class_sums;  // [num_classes] += the sum of g over the rows
+};
+
 struct MatrixKernels {
   using Activate = void (*)(const MatrixProduct& product, const OperandView& out);
 
@@ -51,6 +77,10 @@ struct MatrixKernels {
   void (*add)(const MatrixProduct& product, float* out, int64_t stride);
   Activate activate[kNumActivations];        // by Activation
   Activate activate_gated[kNumActivations];  // by Activation
+  void (*logit_gradients)(const LogitGradients& gradients);  // none for int8
+  // to [num_columns, to_stride] = the transpose of from [num_rows, from_stride].
+  void (*transpose)(const float* from, int64_t from_stride, int64_t num_rows, int64_t num_columns, float* to,
+                    int64_t to_stride);
 };
 
 }  // namespace mlmfast

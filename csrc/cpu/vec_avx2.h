@@ -118,6 +118,11 @@ struct Avx2 {
     const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(right), 16);
     return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8));
   }
+  // Words of two bfloat16 each, lane by lane; both are bfloat16 already.
+  static Vec interleave_bf16(Vec first, Vec second) {
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(first), 16), _mm256_castps_si256(second)));
+  }
   // The first and the second bfloat16 of every word.
   static Vec first_bf16(Vec words) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));

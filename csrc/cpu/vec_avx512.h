@@ -107,6 +107,11 @@ struct Avx512 {
     const __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(right), 16));
     return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
   }
+  // Words of two bfloat16 each, lane by lane; both are bfloat16 already.
+  static Vec interleave_bf16(Vec first, Vec second) {
+    return _mm512_castsi512_ps(
+        _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16), _mm512_castps_si512(second)));
+  }
   // The first and the second bfloat16 of every word.
   static Vec first_bf16(Vec words) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));

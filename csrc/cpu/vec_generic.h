@@ -106,6 +106,10 @@ struct Generic {
     const UintVec first = {l[0], l[2], r[0], r[2]}, second = {l[1], l[3], r[1], r[3]};
     return from_bits((first >> 16) | second);
   }
+  // Words of two bfloat16 each, lane by lane; both are bfloat16 already.
+  static Vec interleave_bf16(Vec first, Vec second) {
+    return from_bits((to_bits(first) >> 16) | to_bits(second));
+  }
   // The first and the second bfloat16 of every word.
   static Vec first_bf16(Vec words) { return from_bits(to_bits(words) << 16); }
   static Vec second_bf16(Vec words) { return from_bits(to_bits(words) & 0xffff0000); }

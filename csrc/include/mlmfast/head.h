@@ -6,6 +6,7 @@
 
 #include "mlmfast/aligned_buffer.h"
 #include "mlmfast/isa.h"
+#include "mlmfast/logit_sums.h"
 #include "mlmfast/matrix.h"
 
 namespace mlmfast {
@@ -31,33 +32,47 @@ struct HeadOutputs {
   int64_t top_k = 0;
   int32_t* top_ids = nullptr;      // [t, top_k] most probable first, equal ones by id
   float* top_log_probs = nullptr;  // [t, top_k]
+
+  // Per row; those of rows without targets are left as they are.
+  LogitSums* sums = nullptr;          // [m] with rest_squares and total
+  const float* thresholds = nullptr;  // [m] given, where tails are asked for
+  TailSums* tails = nullptr;          // [m]
 };
 
 // Throws std::invalid_argument where the inputs would make score read or write out of bounds.
 void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vocab_size);
 
-// A weight [V, H] with optional bias [V] and optional subset flags [V], packed once for one precision and
-// instruction set. score may run in several threads at once; each keeps its own scratch.
+// When a weight is packed: once, or a tile of classes at a time in every call, for weights that change and
+// calls of many rows.
+enum class Packing { once, by_tile };
+
+// A weight [V, H] with optional bias [V] and optional subset flags [V], for one precision and instruction
+// set. score may run in several threads at once; each keeps its own scratch.
 // A row's results are the same bits whatever rows stand beside it.
 class Head {
  public:
+  // Packed by tile, what weight reads and bias must stay.
   Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
-       int64_t hidden_size, Precision precision, Isa isa);
+       int64_t hidden_size, Precision precision, Isa isa, Packing packing = Packing::once);
 
   void score(const HeadInputs& inputs, const HeadOutputs& outputs) const;
 
-  int64_t vocab_size() const { return decoder_.num_rows(); }
-  int64_t hidden_size() const { return decoder_.num_columns(); }
+  int64_t vocab_size() const { return vocab_size_; }
+  int64_t hidden_size() const { return hidden_size_; }
   bool has_subset() const { return subset_penalty_.data() != nullptr; }
   Isa isa() const { return isa_; }
 
  private:
   class Pass;
 
+  int64_t vocab_size_, hidden_size_;
   Isa isa_;
   const HeadKernels& kernels_;
   const MatrixKernels& products_;
-  Linear decoder_;
+  Packing packing_;
+  ReadRows weight_;     // where packed by tile
+  const float* bias_;
+  Linear decoder_;      // where packed once
   int64_t tile_columns_;          // columns whose weights stay in L2 while the rows pass
   AlignedBuffer subset_penalty_;  // [V rounded up to whole tiles], 0 for a flagged class, -inf for the others
 };

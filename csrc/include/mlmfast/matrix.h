@@ -43,6 +43,9 @@ class Operand {
   // Rounds num_rows rows of x (stride in floats) into the rows from first_row on.
   void write(int64_t first_row, const float* x, int64_t stride, int64_t num_rows);
 
+  // For a caller that writes words itself.
+  OperandView view();
+
   int64_t num_rows() const { return num_rows_; }
   int64_t num_columns() const { return num_columns_; }
 
@@ -76,6 +79,14 @@ class Linear {
   // Of a weight read a panel at a time, so that it need not be in memory as floats.
   Linear(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns,
          const MatrixKernels& kernels);
+  // Of no weight yet.
+  explicit Linear(const MatrixKernels& kernels) : kernels_(kernels) {}
+
+  // Takes another weight into the same memory, which grows but never shrinks.
+  void assign(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns);
+  // Takes one without a bias that the caller writes, padding included, as words
+  // [N / panel_columns rounded up, planes, words of a row in one plane, panel_columns].
+  float* reserve(int64_t num_rows, int64_t num_columns);
 
   // out [m, N] = x W^T + b; stride in floats, here and below.
   void store(const Operand& x, float* out, int64_t stride) const;
@@ -103,11 +114,12 @@ class Linear {
   void describe(MatrixProduct& product, int index, int64_t first_column) const;
 
   const MatrixKernels& kernels_;
-  int64_t num_rows_, num_columns_;  // N, K
-  int64_t plane_words_;             // words of a row of W in one plane, padding included
-  AlignedBuffer panels_;            // [N / panel_columns rounded up, planes, plane_words, panel_columns]
-  AlignedBuffer bias_;              // [N rounded up], 0 where padded, and so below
-  AlignedBuffer scales_, starts_;   // [N rounded up] as in MatrixProduct, where products are scaled
+  int64_t num_rows_ = 0, num_columns_ = 0;  // N, K
+  int64_t plane_words_ = 0;                 // words of a row of W in one plane, padding included
+  AlignedBuffer panels_;           // [N / panel_columns rounded up, planes, plane_words, panel_columns]
+  AlignedBuffer bias_;             // [N rounded up], 0 where padded, and so below
+  AlignedBuffer scales_, starts_;  // [N rounded up] as in MatrixProduct, where products are scaled
+  AlignedBuffer encoded_, floats_;  // [panel_columns, words of a row], [panel_columns, K] while packing
 };
 
 // Two products of one operand, the second gating the first: GeGLU and its kin (Shazeer 2020).

@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cpu/matrix_kernels.h"
+#include "mlmfast/linear_scoring_rule.h"
+
+namespace mlmfast {
+namespace {
+
+// Logits stand as [class, row], so that what belongs to a row runs along the lanes of a vector: gradients by
+// them are left factors of the product with the input, and right ones of the product with the weight.
+
+constexpr int64_t kPackedWords = 2048 * 1024;  // of a chunk of rows, in both forms: 8 MB
+constexpr int64_t kTileWords = 96 * 1024;      // of a tile of classes
+constexpr int64_t kMaxTileClasses = 512;
+constexpr int64_t kBlockFloats = 128 * 1024;  // logits that stay in L2
+
+enum Column { kLse, kA, kB, kUnused, kU, kD, kTargetGradient };
+enum Lane { kLaneLse, kLaneA, kLaneB, kLaneU, kLaneUpstream, kNumLanes };
+
+int64_t round_up(int64_t a, int64_t unit) { return (a + unit - 1) / unit * unit; }
+
+void store_as(DType dtype, const float* values, int64_t count, void* out, int64_t begin) {
+  if (dtype == DType::f32) {
+    std::copy_n(values, count, static_cast<float*>(out) + begin);
+    return;
+  }
+  uint16_t* words = static_cast<uint16_t*>(out) + begin;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    words[i] = static_cast<uint16_t>((is_nan ? bits | 0x400000 : bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+}
+
+// Scratch of one thread; it grows to the largest call and stays.
+struct Workspace {
+  explicit Workspace(const MatrixKernels& k)
+      : kernels(&k),
+        input(k),
+        input_transposed(k),
+        gradients_by_row(k),
+        weight(k),
+        weight_transposed(k),
+        gradients_by_class(k) {}
+
+  const MatrixKernels* kernels;
+  Linear input;               // [rows, D] of the chunk
+  Linear input_transposed;    // [D, rows]
+  Linear gradients_by_row;    // [rows, classes] of the tile
+  Operand weight;             // [classes, D]
+  Operand weight_transposed;  // [D, classes]
+  Operand gradients_by_class;  // [classes, rows]
+  AlignedBuffer lanes;         // [kNumLanes, rows]
+  AlignedBuffer logits;        // [classes, rows of a block]
+  AlignedBuffer floats;        // [rows, D], then the gradient by the input, transposed: [D, rows]
+  AlignedBuffer classes, transposed_classes;  // [classes, D], [D, classes]
+  AlignedBuffer class_gradients;              // [classes, D]
+  std::vector<float> class_sums;              // [classes]
+  std::vector<int64_t> rows;                  // of the call that are not ignored
+  std::vector<LogitGradients::Target> targets;  // of the chunk, by panel, then by class
+  std::vector<int64_t> target_offsets;          // [panels + 1]
+  std::vector<LogitGradients::Target> tile_targets;
+};
+
+Workspace& workspace_of(const MatrixKernels& kernels) {
+  thread_local std::vector<Workspace> workspaces;
+  for (Workspace& w : workspaces) {
+    if (w.kernels == &kernels) return w;
+  }
+  return workspaces.emplace_back(kernels);
+}
+
+class Backward {
+ public:
+  Backward(const LinearScoringRule& call, const float* coefficients, const float* upstream,
+           const LinearGradients& gradients)
+      : call_(call),
+        coefficients_(coefficients),
+        upstream_(upstream),
+        gradients_(gradients),
+        kernels_(matrix_kernels(call.precision, call.isa)),
+        w_(workspace_of(kernels_)),
+        columns_(call.input.columns),
+        num_classes_(call.weight.rows),
+        panel_rows_(kernels_.panel_columns) {
+    if (kernels_.logit_gradients == nullptr) {
+      throw std::invalid_argument("gradients in precision int8 are not available; use float32, bf16x3 or bfloat16");
+    }
+  }
+
+  void run() {
+    w_.rows.clear();
+    for (int64_t row = 0; row < call_.input.rows; ++row) {
+      if (call_.targets[row] >= 0) w_.rows.push_back(row);
+    }
+    clear();
+    const int64_t num_rows = static_cast<int64_t>(w_.rows.size());
+    if (num_rows == 0) return;
+    const int64_t row_words = round_up(columns_, kernels_.row_unit) / kernels_.values_per_word * kernels_.num_planes;
+    const int64_t max_rows = std::max(panel_rows_, kPackedWords / (2 * row_words) / panel_rows_ * panel_rows_);
+    const int64_t num_chunks = (num_rows + max_rows - 1) / max_rows;
+    tile_classes_ = std::clamp(kTileWords / row_words / kernels_.row_unit * kernels_.row_unit, kernels_.row_unit,
+                               kMaxTileClasses);
+    AlignedBuffer sums;  // [V, D] over the chunks, where the gradient by the weight can't hold them
+    if (gradients_.weight != nullptr && num_chunks > 1 && call_.weight.dtype != DType::f32) {
+      sums_ = sums.reserve(num_classes_ * columns_);
+    }
+    for (int64_t c = 0; c < num_chunks; ++c) {
+      is_first_ = c == 0;
+      start_rows(round_up(c * num_rows / num_chunks, panel_rows_),
+                 std::min(num_rows, round_up((c + 1) * num_rows / num_chunks, panel_rows_)));
+      for (int64_t first = 0; first < num_classes_; first += tile_classes_) {
+        take_classes(first, std::min(tile_classes_, num_classes_ - first));
+      }
+      if (gradients_.input != nullptr) write_input_gradients();
+    }
+    if (sums_ != nullptr) store_as(call_.weight.dtype, sums_, num_classes_ * columns_, gradients_.weight, 0);
+  }
+
+ private:
+  // What ignored rows and, if all are, what no chunk writes.
+  void clear() {
+    const auto size = [](DType dtype, int64_t count) { return count * (dtype == DType::f32 ? 4 : 2); };
+    if (gradients_.bias != nullptr) std::fill_n(gradients_.bias, num_classes_, 0.0f);
+    if (gradients_.weight != nullptr && w_.rows.empty()) {
+      std::memset(gradients_.weight, 0, size(call_.weight.dtype, num_classes_ * columns_));
+    }
+    if (gradients_.input == nullptr) return;
+    for (int64_t row = 0; row < call_.input.rows; ++row) {
+      if (call_.targets[row] >= 0) continue;
+      std::memset(static_cast<std::byte*>(gradients_.input) + size(call_.input.dtype, row * columns_), 0,
+                  size(call_.input.dtype, columns_));
+    }
+  }
+
+  void start_rows(int64_t begin, int64_t end) {
+    begin_ = begin;
+    num_rows_ = end - begin;
+    padded_rows_ = round_up(num_rows_, panel_rows_);
+    fill_lanes();
+    order_targets();
+    float* floats = w_.floats.reserve(columns_ * padded_rows_);
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      call_.input.read(w_.rows[begin_ + r] * columns_, columns_, floats + r * columns_);
+    }
+    w_.input.assign(rows_of(floats, columns_), nullptr, num_rows_, columns_);
+    if (gradients_.weight != nullptr) {
+      const auto read = [&](int64_t first, int64_t count, float* rows) {
+        kernels_.transpose(floats + first, columns_, num_rows_, count, rows, num_rows_);
+      };
+      w_.input_transposed.assign(read, nullptr, columns_, num_rows_);
+    }
+    if (gradients_.input != nullptr) std::fill_n(floats, columns_ * padded_rows_, 0.0f);
+  }
+
+  void fill_lanes() {
+    float* lanes = w_.lanes.reserve(kNumLanes * padded_rows_);
+    std::fill_n(lanes, kNumLanes * padded_rows_, 0.0f);
+    std::fill_n(lanes + kLaneLse * padded_rows_, padded_rows_, std::numeric_limits<float>::infinity());
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const float* c = row_coefficients(r);
+      lanes[kLaneLse * padded_rows_ + r] = c[kLse];
+      lanes[kLaneA * padded_rows_ + r] = c[kA];
+      lanes[kLaneB * padded_rows_ + r] = c[kB];
+      lanes[kLaneU * padded_rows_ + r] = c[kU];
+      lanes[kLaneUpstream * padded_rows_ + r] = upstream_[w_.rows[begin_ + r]];
+    }
+  }
+
+  const float* row_coefficients(int64_t r) const { return coefficients_ + w_.rows[begin_ + r] * kNumCoefficients; }
+
+  void order_targets() {
+    const int64_t num_panels = padded_rows_ / panel_rows_;
+    w_.targets.clear();
+    w_.target_offsets.assign(1, 0);
+    for (int64_t panel = 0; panel < num_panels; ++panel) {
+      const int64_t first = panel * panel_rows_, end = std::min(num_rows_, first + panel_rows_);
+      for (int64_t r = first; r < end; ++r) {
+        const int64_t row = w_.rows[begin_ + r];
+        w_.targets.push_back({static_cast<int32_t>(call_.targets[row]), static_cast<int32_t>(r - first),
+                              row_coefficients(r)[kTargetGradient] * upstream_[row]});
+      }
+      std::sort(w_.targets.begin() + first, w_.targets.end(),
+                [](const auto& a, const auto& b) { return a.class_index < b.class_index; });
+      w_.target_offsets.push_back(end);
+    }
+  }
+
+  // The gradients by the logits of a tile of classes, and what follows from them.
+  void take_classes(int64_t first, int64_t count) {
+    const float* weights = read_classes(first, count);
+    w_.weight.resize(count, columns_);
+    w_.weight.write(0, weights, columns_, count);
+    w_.gradients_by_class.resize(count, num_rows_);
+    const OperandView by_class = w_.gradients_by_class.view();
+    float* panels = w_.gradients_by_row.reserve(num_rows_, count);
+    const int64_t class_words = round_up(count, kernels_.row_unit) / kernels_.values_per_word;
+    w_.class_sums.assign(count, 0.0f);
+
+    const int64_t block = std::max(panel_rows_, kBlockFloats / tile_classes_ / panel_rows_ * panel_rows_);
+    float* logits = w_.logits.reserve(tile_classes_ * block);
+    for (int64_t begin = 0; begin < padded_rows_; begin += block) {
+      const int64_t rows = std::min(block, padded_rows_ - begin);
+      w_.input.store_part(w_.weight, 0, count, begin, rows, logits, block);
+      for (int64_t r = begin; r < begin + rows; r += panel_rows_) {
+        LogitGradients tile{};
+        tile.logits = logits + (r - begin);
+        tile.stride = block;
+        tile.bias = call_.bias == nullptr ? nullptr : call_.bias + first;
+        tile.num_classes = count;
+        const float* lanes = w_.lanes.data() + r;
+        tile.lse = lanes + kLaneLse * padded_rows_;
+        tile.a = lanes + kLaneA * padded_rows_;
+        tile.b = lanes + kLaneB * padded_rows_;
+        tile.u = lanes + kLaneU * padded_rows_;
+        tile.upstream = lanes + kLaneUpstream * padded_rows_;
+        if (call_.rule.has_tail()) {
+          tile.tail_threshold = static_cast<float>(call_.rule.smoothing / static_cast<double>(num_classes_));
+          tile.d = -tile.tail_threshold;
+        }
+        tile.operand = by_class;
+        tile.operand.words += r / kernels_.values_per_word;
+        tile.panel = panels + r * class_words * kernels_.num_planes;
+        tile.class_words = class_words;
+        tile.class_sums = w_.class_sums.data();
+        set_targets(tile, r / panel_rows_, first, count);
+        kernels_.logit_gradients(tile);
+      }
+    }
+    if (gradients_.bias != nullptr) {
+      for (int64_t c = 0; c < count; ++c) gradients_.bias[first + c] += w_.class_sums[c];
+    }
+    if (gradients_.weight != nullptr) add_weight_gradients(first, count);
+    if (gradients_.input != nullptr) {
+      float* transposed = w_.transposed_classes.reserve(columns_ * count);
+      kernels_.transpose(weights, columns_, count, columns_, transposed, count);
+      w_.weight_transposed.resize(columns_, count);
+      w_.weight_transposed.write(0, transposed, count, columns_);
+      w_.gradients_by_row.add(w_.weight_transposed, w_.floats.data(), padded_rows_);
+    }
+  }
+
+  const float* read_classes(int64_t first, int64_t count) {
+    if (call_.weight.dtype == DType::f32) {
+      return reinterpret_cast<const float*>(call_.weight.data) + first * columns_;
+    }
+    float* rows = w_.classes.reserve(tile_classes_ * columns_);
+    call_.weight.read(first * columns_, count * columns_, rows);
+    return rows;
+  }
+
+  // The targets of a panel of rows among a tile's classes, as indices of the tile.
+  void set_targets(LogitGradients& tile, int64_t panel, int64_t first, int64_t count) {
+    const auto before = [](const LogitGradients::Target& t, int64_t c) { return t.class_index < c; };
+    const auto begin = w_.targets.begin() + w_.target_offsets[panel], end = w_.targets.begin() + w_.target_offsets[panel + 1];
+    const auto from = std::lower_bound(begin, end, first, before), to = std::lower_bound(from, end, first + count, before);
+    w_.tile_targets.assign(from, to);
+    for (LogitGradients::Target& t : w_.tile_targets) t.class_index -= static_cast<int32_t>(first);
+    tile.targets = w_.tile_targets.data();
+    tile.targets_end = tile.targets + w_.tile_targets.size();
+  }
+
+  void add_weight_gradients(int64_t first, int64_t count) {
+    float* out = sums_ != nullptr                   ? sums_ + first * columns_
+                 : call_.weight.dtype == DType::f32 ? static_cast<float*>(gradients_.weight) + first * columns_
+                                                    : w_.class_gradients.reserve(tile_classes_ * columns_);
+    if (is_first_) {
+      w_.input_transposed.store(w_.gradients_by_class, out, columns_);
+    } else {
+      w_.input_transposed.add(w_.gradients_by_class, out, columns_);
+    }
+    if (sums_ == nullptr && call_.weight.dtype != DType::f32) {
+      store_as(call_.weight.dtype, out, count * columns_, gradients_.weight, first * columns_);
+    }
+  }
+
+  void write_input_gradients() {
+    float* rows = w_.transposed_classes.reserve(panel_rows_ * columns_);
+    for (int64_t begin = 0; begin < num_rows_; begin += panel_rows_) {
+      const int64_t count = std::min(panel_rows_, num_rows_ - begin);
+      kernels_.transpose(w_.floats.data() + begin, padded_rows_, columns_, count, rows, columns_);
+      for (int64_t r = 0; r < count; ++r) {
+        store_as(call_.input.dtype, rows + r * columns_, columns_, gradients_.input,
+                 w_.rows[begin_ + begin + r] * columns_);
+      }
+    }
+  }
+
+  const LinearScoringRule& call_;
+  const float* coefficients_;
+  const float* upstream_;
+  const LinearGradients& gradients_;
+  const MatrixKernels& kernels_;
+  Workspace& w_;
+  int64_t columns_, num_classes_, panel_rows_;
+  int64_t tile_classes_ = 0;
+  bool is_first_ = false;  // chunk
+  float* sums_ = nullptr;
+  int64_t begin_ = 0, num_rows_ = 0, padded_rows_ = 0;  // of the chunk
+};
+
+}  // namespace
+
+void linear_scoring_rule_backward(const LinearScoringRule& call, const float* coefficients, const float* upstream,
+                                  const LinearGradients& gradients) {
+  Backward(call, coefficients, upstream, gradients).run();
+}
+
+}  // namespace mlmfast
