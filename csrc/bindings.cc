@@ -13,6 +13,7 @@
 #include "batch_checks.h"
 #include "mlmfast/head.h"
 #include "mlmfast/isa.h"
+#include "mlmfast/linear_score.h"
 #include "mlmfast/linear_scoring_rule.h"
 #include "mlmfast/model.h"
 
@@ -179,7 +180,7 @@ mlmfast::WeightView view_of(const py::array& matrix, const char* name) {
 mlmfast::LinearScoringRule linear_scoring_rule(const py::array& input, const py::array& weight,
                                                const std::optional<Array<float>>& bias, const Array<int64_t>& targets,
                                                const mlmfast::ScoringRule& rule, const std::string& precision,
-                                               const std::string& isa) {
+                                               const std::string& isa, int64_t num_threads) {
   const mlmfast::WeightView rows = view_of(input, "input"), classes = view_of(weight, "weight");
   if (bias) expect_shape(*bias, "bias", {classes.rows});
   expect_shape(targets, "targets", {rows.rows});
@@ -189,13 +190,14 @@ mlmfast::LinearScoringRule linear_scoring_rule(const py::array& input, const py:
           targets.data(),
           rule,
           mlmfast::precision_from_name(precision),
-          chosen_isa(isa)};
+          chosen_isa(isa),
+          num_threads};
 }
 
 void rule_forward(const py::array& input, const py::array& weight, const std::optional<Array<float>>& bias,
                   const Array<int64_t>& targets, const mlmfast::ScoringRule& rule, const std::string& precision,
-                  const std::string& isa, Array<float> losses, Array<float> coefficients) {
-  const auto call = linear_scoring_rule(input, weight, bias, targets, rule, precision, isa);
+                  const std::string& isa, int64_t num_threads, Array<float> losses, Array<float> coefficients) {
+  const auto call = linear_scoring_rule(input, weight, bias, targets, rule, precision, isa, num_threads);
   expect_shape(losses, "losses", {call.input.rows});
   expect_shape(coefficients, "coefficients", {call.input.rows, mlmfast::kNumCoefficients});
   float *losses_data = losses.mutable_data(), *coefficients_data = coefficients.mutable_data();
@@ -213,10 +215,10 @@ void* gradient_data(std::optional<py::array>& gradient, const mlmfast::WeightVie
 
 void rule_backward(const py::array& input, const py::array& weight, const std::optional<Array<float>>& bias,
                    const Array<int64_t>& targets, const mlmfast::ScoringRule& rule, const std::string& precision,
-                   const std::string& isa, const Array<float>& coefficients, const Array<float>& upstream,
+                   const std::string& isa, int64_t num_threads, const Array<float>& coefficients, const Array<float>& upstream,
                    std::optional<py::array> input_gradient, std::optional<py::array> weight_gradient,
                    std::optional<Array<float>> bias_gradient) {
-  const auto call = linear_scoring_rule(input, weight, bias, targets, rule, precision, isa);
+  const auto call = linear_scoring_rule(input, weight, bias, targets, rule, precision, isa, num_threads);
   expect_shape(coefficients, "coefficients", {call.input.rows, mlmfast::kNumCoefficients});
   expect_shape(upstream, "upstream", {call.input.rows});
   if (bias_gradient) expect_shape(*bias_gradient, "bias_gradient", {call.weight.rows});
@@ -231,7 +233,7 @@ void rule_backward(const py::array& input, const py::array& weight, const std::o
 py::dict linear_score(const Array<float>& input, const py::array& weight, const std::optional<Array<float>>& bias,
                       const Array<int32_t>& target_ids, const Array<int64_t>& target_offsets,
                       const std::vector<std::string>& rules, const std::string& precision, const std::string& isa,
-                      bool lse, bool rank, bool entropy, int64_t top_k) {
+                      int64_t num_threads, bool lse, bool rank, bool entropy, int64_t top_k) {
   const mlmfast::WeightView classes = view_of(weight, "weight");
   const py::ssize_t num_rows = input.ndim() > 0 ? input.shape(0) : 0, num_targets = target_ids.size();
   expect_shape(input, "input", {num_rows, classes.columns});
@@ -241,36 +243,18 @@ py::dict linear_score(const Array<float>& input, const py::array& weight, const 
   mlmfast::check_top_k(top_k, classes.rows);
   const mlmfast::HeadInputs inputs{input.data(), num_rows, target_ids.data(), target_offsets.data()};
   mlmfast::check_head_inputs(inputs, num_targets, classes.rows);
-  const auto read = [&](int64_t first, int64_t count, float* rows) {
-    classes.read(first * classes.columns, count * classes.columns, rows);
-  };
-  const mlmfast::Head head(read, bias ? bias->data() : nullptr, nullptr, classes.rows, classes.columns,
-                           mlmfast::precision_from_name(precision), chosen_isa(isa), mlmfast::Packing::by_tile);
   std::vector<mlmfast::ScoringRule> scored;
   for (const std::string& name : rules) scored.push_back({mlmfast::rule_from_name(name)});
-  const bool needs_sums = lse || std::any_of(rules.begin(), rules.end(), [](const auto& r) { return r != "log"; });
-  std::vector<mlmfast::LogitSums> sums(needs_sums ? num_rows : 0);
   Array<float> scores({static_cast<py::ssize_t>(rules.size()), num_targets});
   std::optional<Array<double>> lses;
-  double* lse_data = allocate(lses, lse, {num_rows});
   ResultArrays results;
-  mlmfast::HeadOutputs outputs = results.outputs(num_targets, needs_sums, rank, entropy, false, top_k);
-  if (needs_sums) outputs.sums = sums.data();
-  float* score = scores.mutable_data();
+  mlmfast::LinearScores outputs{.scores = scores.mutable_data(), .lse = allocate(lses, lse, {num_rows}), .head = {}};
+  outputs.head = results.outputs(num_targets, true, rank, entropy, false, top_k);
+  const mlmfast::LinearScore call{classes, bias ? bias->data() : nullptr, scored, mlmfast::precision_from_name(precision),
+                                  chosen_isa(isa), num_threads};
   {
     py::gil_scoped_release release;
-    head.score(inputs, outputs);
-    for (const mlmfast::ScoringRule& rule : scored) {
-      for (int64_t row = 0; row < num_rows; ++row) {
-        for (int64_t t = inputs.target_offsets[row]; t < inputs.target_offsets[row + 1]; ++t) {
-          *score++ = rule.rule == mlmfast::Rule::log
-                         ? outputs.log_prob[t]
-                         : static_cast<float>(
-                               -mlmfast::evaluate(rule, classes.rows, outputs.logit[t], sums[row], {}).loss);
-        }
-      }
-    }
-    for (int64_t row = 0; lse && row < num_rows; ++row) lse_data[row] = mlmfast::log_sum_exp(sums[row]);
+    mlmfast::linear_score(call, inputs, outputs);
   }
   py::dict columns = results.dict();
   columns["scores"] = scores;
@@ -307,15 +291,16 @@ PYBIND11_MODULE(_core, m) {
            py::arg("name"), py::arg("smoothing"), py::arg("masked_log"));
   m.def("linear_scoring_rule_forward", &rule_forward, py::arg("input").noconvert(), py::arg("weight").noconvert(),
         py::arg("bias").noconvert(), py::arg("targets").noconvert(), py::arg("rule"), py::arg("precision"),
-        py::arg("isa"), py::arg("losses").noconvert(), py::arg("coefficients").noconvert());
+        py::arg("isa"), py::arg("num_threads"), py::arg("losses").noconvert(), py::arg("coefficients").noconvert());
   m.def("linear_scoring_rule_backward", &rule_backward, py::arg("input").noconvert(), py::arg("weight").noconvert(),
         py::arg("bias").noconvert(), py::arg("targets").noconvert(), py::arg("rule"), py::arg("precision"),
-        py::arg("isa"), py::arg("coefficients").noconvert(), py::arg("upstream").noconvert(),
+        py::arg("isa"), py::arg("num_threads"), py::arg("coefficients").noconvert(), py::arg("upstream").noconvert(),
         py::arg("input_gradient").noconvert(), py::arg("weight_gradient").noconvert(),
         py::arg("bias_gradient").noconvert());
   m.def("linear_score", &linear_score, py::arg("input").noconvert(), py::arg("weight").noconvert(),
         py::arg("bias").noconvert(), py::arg("target_ids").noconvert(), py::arg("target_offsets").noconvert(),
-        py::arg("rules"), py::arg("precision"), py::arg("isa"), py::kw_only(), py::arg("lse") = false,
+        py::arg("rules"), py::arg("precision"), py::arg("isa"), py::arg("num_threads"),
+        py::kw_only(), py::arg("lse") = false,
         py::arg("rank") = false, py::arg("entropy") = false, py::arg("top_k") = 0);
 
   const auto model_error = py::register_exception<mlmfast::ModelError>(m, "ModelError");

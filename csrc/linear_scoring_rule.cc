@@ -8,14 +8,17 @@
 #include <vector>
 
 #include "mlmfast/head.h"
+#include "parallel.h"
 
 namespace mlmfast {
 namespace {
 
-constexpr int64_t kChunkFloats = 1024 * 1024;  // of input rows that are not floats already
+constexpr int64_t kChunkFloats = 2048 * 1024;  // of input rows that are not floats already
+constexpr int64_t kSliceUnit = 512;            // classes
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void check(const LinearScoringRule& call) {
+  if (call.weight.rows < 1) throw std::invalid_argument("weight has no classes");
   if (call.input.columns != call.weight.columns) {
     throw std::invalid_argument("input has " + std::to_string(call.input.columns) + " columns, weight " +
                                 std::to_string(call.weight.columns));
@@ -28,49 +31,127 @@ void check(const LinearScoringRule& call) {
   }
 }
 
-// The rows [begin, end) of a call, with room for what the head gives.
-class Rows {
- public:
-  Rows(const LinearScoringRule& call, const Head& head) : call_(call), head_(head) {}
+// The head over the classes of one thread, and what it gives for the rows at hand.
+struct Slice {
+  ClassSlice classes;
+  Head head;
+  std::vector<int32_t> target_ids;  // 0 for the targets among other classes
+  std::vector<LogitSums> sums;
+  std::vector<TailSums> tails;
+  std::vector<float> log_probs, logits;
+};
 
-  void forward(int64_t begin, int64_t end, float* losses, float* coefficients) {
-    const int64_t num_rows = end - begin;
+Slice make_slice(const LinearScoringRule& call, const ClassSlice& classes) {
+  const int64_t columns = call.weight.columns;
+  const auto read = [&call, classes, columns](int64_t first, int64_t count, float* rows) {
+    call.weight.read((classes.begin + first) * columns, count * columns, rows);
+  };
+  const float* bias = call.bias == nullptr ? nullptr : call.bias + classes.begin;
+  return {classes,
+          Head(read, bias, nullptr, classes.end - classes.begin, columns, call.precision, call.isa, Packing::by_tile),
+          {},
+          {},
+          {},
+          {},
+          {}};
+}
+
+class Forward {
+ public:
+  explicit Forward(const LinearScoringRule& call) : call_(call) {
+    for (const ClassSlice& classes : class_slices(call)) slices_.push_back(make_slice(call, classes));
+  }
+
+  // The rows [begin, end).
+  void run(int64_t begin, int64_t end, float* losses, float* coefficients) {
     select(begin, end);
-    const float* hidden = hidden_rows(begin, num_rows);
-    const HeadInputs inputs{hidden, num_rows, target_ids_.data(), target_offsets_.data()};
-    sums_.resize(num_rows);
-    tails_.assign(num_rows, {});
-    log_probs_.resize(target_ids_.size());
-    logits_.resize(target_ids_.size());
-    HeadOutputs outputs;
-    outputs.log_prob = log_probs_.data();
-    outputs.logit = logits_.data();
-    outputs.sums = sums_.data();
-    head_.score(inputs, outputs);
-    if (call_.rule.has_tail()) {
-      thresholds_.resize(num_rows);
-      for (int64_t r = 0; r < num_rows; ++r) {
-        thresholds_[r] = static_cast<float>(tail_threshold(call_.rule, call_.weight.rows, sums_[r]));
+    if (!targets_.empty()) score(begin, end);
+    int64_t target = 0;
+    for (int64_t row = begin; row < end; ++row) {
+      const bool is_ignored = call_.targets[row] < 0;
+      LossAndGradient g{};
+      g.lse = kInfinity;
+      if (!is_ignored) {
+        g = evaluate(call_.rule, call_.weight.rows, target_logits_[target], sums_[row - begin], tails_[row - begin]);
+        ++target;
       }
-      outputs = {};
-      outputs.log_prob = log_probs_.data();
-      outputs.thresholds = thresholds_.data();
-      outputs.tails = tails_.data();
-      head_.score(inputs, outputs);
-    }
-    for (int64_t r = 0; r < num_rows; ++r) {
-      write(r, losses + begin + r, coefficients + (begin + r) * kNumCoefficients);
+      losses[row] = static_cast<float>(g.loss);
+      const double values[kNumCoefficients] = {g.lse, g.a, g.b, 0, g.u, g.d, g.target_gradient};
+      std::copy(values, values + kNumCoefficients, coefficients + row * kNumCoefficients);
     }
   }
 
  private:
   void select(int64_t begin, int64_t end) {
-    target_ids_.clear();
+    targets_.clear();
     target_offsets_.assign(1, 0);
     for (int64_t row = begin; row < end; ++row) {
-      if (call_.targets[row] >= 0) target_ids_.push_back(static_cast<int32_t>(call_.targets[row]));
-      target_offsets_.push_back(static_cast<int64_t>(target_ids_.size()));
+      if (call_.targets[row] >= 0) targets_.push_back(call_.targets[row]);
+      target_offsets_.push_back(static_cast<int64_t>(targets_.size()));
     }
+  }
+
+  void score(int64_t begin, int64_t end) {
+    const int64_t num_rows = end - begin, num_targets = static_cast<int64_t>(targets_.size());
+    const float* hidden = hidden_rows(begin, num_rows);
+    target_logits_.resize(num_targets);
+    for_every_slice([&](Slice& slice, HeadOutputs& outputs) {
+      slice.target_ids.resize(num_targets);
+      for (int64_t t = 0; t < num_targets; ++t) slice.target_ids[t] = local(slice, t) < 0 ? 0 : local(slice, t);
+      slice.log_probs.resize(num_targets);
+      slice.logits.resize(num_targets);
+      slice.sums.assign(num_rows, {});
+      outputs.logit = slice.logits.data();
+      outputs.sums = slice.sums.data();
+      score_slice(slice, hidden, num_rows, outputs);
+      for (int64_t t = 0; t < num_targets; ++t) {
+        if (local(slice, t) >= 0) target_logits_[t] = slice.logits[t];
+      }
+    });
+    sums_ = slices_[0].sums;
+    for (size_t i = 1; i < slices_.size(); ++i) {
+      for (int64_t r = 0; r < num_rows; ++r) merge(sums_[r], slices_[i].sums[r]);
+    }
+    tails_.assign(num_rows, {});
+    if (call_.rule.has_tail()) score_tails(hidden, num_rows);
+  }
+
+  void score_tails(const float* hidden, int64_t num_rows) {
+    thresholds_.resize(num_rows);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      thresholds_[r] = static_cast<float>(tail_threshold(call_.rule, call_.weight.rows, sums_[r]));
+    }
+    for_every_slice([&](Slice& slice, HeadOutputs& outputs) {
+      slice.tails.assign(num_rows, {});
+      outputs.thresholds = thresholds_.data();
+      outputs.tails = slice.tails.data();
+      score_slice(slice, hidden, num_rows, outputs);
+    });
+    for (const Slice& slice : slices_) {
+      for (int64_t r = 0; r < num_rows; ++r) {
+        tails_[r].count += slice.tails[r].count;
+        tails_[r].sum += slice.tails[r].sum;
+      }
+    }
+  }
+
+  template <class Work>
+  void for_every_slice(const Work& work) {
+    in_parallel(static_cast<int64_t>(slices_.size()), [&](int64_t i) {
+      HeadOutputs outputs;
+      work(slices_[i], outputs);
+    });
+  }
+
+  void score_slice(Slice& slice, const float* hidden, int64_t num_rows, HeadOutputs& outputs) {
+    outputs.log_prob = slice.log_probs.data();
+    slice.head.score({hidden, num_rows, slice.target_ids.data(), target_offsets_.data()}, outputs);
+  }
+
+  // A target among the classes of the slice, or -1.
+  int32_t local(const Slice& slice, int64_t t) const {
+    const bool is_there = slice.classes.begin <= targets_[t] && targets_[t] < slice.classes.end;
+    return is_there ? static_cast<int32_t>(targets_[t] - slice.classes.begin) : -1;
   }
 
   const float* hidden_rows(int64_t begin, int64_t num_rows) {
@@ -81,40 +162,37 @@ class Rows {
     return rows;
   }
 
-  void write(int64_t r, float* loss, float* coefficients) {
-    const int64_t target = target_offsets_[r];
-    const bool is_ignored = target == target_offsets_[r + 1];
-    LossAndGradient g{};
-    g.lse = kInfinity;
-    if (!is_ignored) g = evaluate(call_.rule, call_.weight.rows, logits_[target], sums_[r], tails_[r]);
-    *loss = static_cast<float>(g.loss);
-    const double values[kNumCoefficients] = {g.lse, g.a, g.b, 0, g.u, g.d, g.target_gradient};
-    std::copy(values, values + kNumCoefficients, coefficients);
-  }
-
   const LinearScoringRule& call_;
-  const Head& head_;
+  std::vector<Slice> slices_;
   AlignedBuffer hidden_;
-  std::vector<int32_t> target_ids_;
-  std::vector<int64_t> target_offsets_;
-  std::vector<LogitSums> sums_;
-  std::vector<TailSums> tails_;
-  std::vector<float> log_probs_, logits_, thresholds_;
+  std::vector<int64_t> targets_, target_offsets_;  // [t], [rows + 1]
+  std::vector<float> target_logits_;               // [t]
+  std::vector<LogitSums> sums_;                    // [rows]
+  std::vector<TailSums> tails_;                    // [rows]
+  std::vector<float> thresholds_;                  // [rows]
 };
 
 }  // namespace
 
+std::vector<ClassSlice> class_slices(const LinearScoringRule& call) {
+  const int64_t num_units = (call.weight.rows + kSliceUnit - 1) / kSliceUnit;
+  const int64_t count = std::clamp(call.num_threads, int64_t{1}, num_units);
+  std::vector<ClassSlice> slices;
+  for (int64_t i = 0; i < count; ++i) {
+    slices.push_back({i * num_units / count * kSliceUnit,
+                      std::min(call.weight.rows, (i + 1) * num_units / count * kSliceUnit)});
+  }
+  return slices;
+}
+
 void linear_scoring_rule_forward(const LinearScoringRule& call, float* losses, float* coefficients) {
   check(call);
-  const int64_t num_rows = call.input.rows, columns = call.input.columns;
-  const auto read = [&](int64_t first, int64_t count, float* rows) {
-    call.weight.read(first * columns, count * columns, rows);
-  };
-  const Head head(read, call.bias, nullptr, call.weight.rows, columns, call.precision, call.isa, Packing::by_tile);
-  Rows rows(call, head);
-  const int64_t most = call.input.dtype == DType::f32 ? num_rows : std::max<int64_t>(1, kChunkFloats / columns);
+  Forward forward(call);
+  const int64_t num_rows = call.input.rows;
+  const int64_t most = call.input.dtype == DType::f32 ? std::max<int64_t>(1, num_rows)
+                                                      : std::max<int64_t>(1, kChunkFloats / call.input.columns);
   for (int64_t begin = 0; begin < num_rows; begin += most) {
-    rows.forward(begin, std::min(num_rows, begin + most), losses, coefficients);
+    forward.run(begin, std::min(num_rows, begin + most), losses, coefficients);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "cpu/matrix_kernels.h"
 #include "mlmfast/linear_scoring_rule.h"
+#include "parallel.h"
 
 namespace mlmfast {
 namespace {
@@ -77,30 +78,28 @@ Workspace& workspace_of(const MatrixKernels& kernels) {
   return workspaces.emplace_back(kernels);
 }
 
+// What one thread does: all rows, a slice of the classes.
 class Backward {
  public:
-  Backward(const LinearScoringRule& call, const float* coefficients, const float* upstream,
-           const LinearGradients& gradients)
+  // input_dtype: of the gradient by the input.
+  Backward(const LinearScoringRule& call, const ClassSlice& slice, const float* coefficients, const float* upstream,
+           const LinearGradients& gradients, DType input_dtype)
       : call_(call),
+        slice_(slice),
         coefficients_(coefficients),
         upstream_(upstream),
         gradients_(gradients),
+        input_dtype_(input_dtype),
         kernels_(matrix_kernels(call.precision, call.isa)),
         w_(workspace_of(kernels_)),
         columns_(call.input.columns),
-        num_classes_(call.weight.rows),
-        panel_rows_(kernels_.panel_columns) {
-    if (kernels_.logit_gradients == nullptr) {
-      throw std::invalid_argument("gradients in precision int8 are not available; use float32, bf16x3 or bfloat16");
-    }
-  }
+        panel_rows_(kernels_.panel_columns) {}
 
   void run() {
     w_.rows.clear();
     for (int64_t row = 0; row < call_.input.rows; ++row) {
       if (call_.targets[row] >= 0) w_.rows.push_back(row);
     }
-    clear();
     const int64_t num_rows = static_cast<int64_t>(w_.rows.size());
     if (num_rows == 0) return;
     const int64_t row_words = round_up(columns_, kernels_.row_unit) / kernels_.values_per_word * kernels_.num_planes;
@@ -110,36 +109,23 @@ class Backward {
                                kMaxTileClasses);
     AlignedBuffer sums;  // [V, D] over the chunks, where the gradient by the weight can't hold them
     if (gradients_.weight != nullptr && num_chunks > 1 && call_.weight.dtype != DType::f32) {
-      sums_ = sums.reserve(num_classes_ * columns_);
+      sums_ = sums.reserve((slice_.end - slice_.begin) * columns_) - slice_.begin * columns_;
     }
     for (int64_t c = 0; c < num_chunks; ++c) {
       is_first_ = c == 0;
       start_rows(round_up(c * num_rows / num_chunks, panel_rows_),
                  std::min(num_rows, round_up((c + 1) * num_rows / num_chunks, panel_rows_)));
-      for (int64_t first = 0; first < num_classes_; first += tile_classes_) {
-        take_classes(first, std::min(tile_classes_, num_classes_ - first));
+      for (int64_t first = slice_.begin; first < slice_.end; first += tile_classes_) {
+        take_classes(first, std::min(tile_classes_, slice_.end - first));
       }
       if (gradients_.input != nullptr) write_input_gradients();
     }
-    if (sums_ != nullptr) store_as(call_.weight.dtype, sums_, num_classes_ * columns_, gradients_.weight, 0);
+    if (sums_ == nullptr) return;
+    const int64_t begin = slice_.begin * columns_;
+    store_as(call_.weight.dtype, sums_ + begin, slice_.end * columns_ - begin, gradients_.weight, begin);
   }
 
  private:
-  // What ignored rows and, if all are, what no chunk writes.
-  void clear() {
-    const auto size = [](DType dtype, int64_t count) { return count * (dtype == DType::f32 ? 4 : 2); };
-    if (gradients_.bias != nullptr) std::fill_n(gradients_.bias, num_classes_, 0.0f);
-    if (gradients_.weight != nullptr && w_.rows.empty()) {
-      std::memset(gradients_.weight, 0, size(call_.weight.dtype, num_classes_ * columns_));
-    }
-    if (gradients_.input == nullptr) return;
-    for (int64_t row = 0; row < call_.input.rows; ++row) {
-      if (call_.targets[row] >= 0) continue;
-      std::memset(static_cast<std::byte*>(gradients_.input) + size(call_.input.dtype, row * columns_), 0,
-                  size(call_.input.dtype, columns_));
-    }
-  }
-
   void start_rows(int64_t begin, int64_t end) {
     begin_ = begin;
     num_rows_ = end - begin;
@@ -222,7 +208,7 @@ class Backward {
         tile.u = lanes + kLaneU * padded_rows_;
         tile.upstream = lanes + kLaneUpstream * padded_rows_;
         if (call_.rule.has_tail()) {
-          tile.tail_threshold = static_cast<float>(call_.rule.smoothing / static_cast<double>(num_classes_));
+          tile.tail_threshold = static_cast<float>(call_.rule.smoothing / static_cast<double>(call_.weight.rows));
           tile.d = -tile.tail_threshold;
         }
         tile.operand = by_class;
@@ -287,30 +273,75 @@ class Backward {
       const int64_t count = std::min(panel_rows_, num_rows_ - begin);
       kernels_.transpose(w_.floats.data() + begin, padded_rows_, columns_, count, rows, columns_);
       for (int64_t r = 0; r < count; ++r) {
-        store_as(call_.input.dtype, rows + r * columns_, columns_, gradients_.input,
+        store_as(input_dtype_, rows + r * columns_, columns_, gradients_.input,
                  w_.rows[begin_ + begin + r] * columns_);
       }
     }
   }
 
   const LinearScoringRule& call_;
+  ClassSlice slice_;
   const float* coefficients_;
   const float* upstream_;
-  const LinearGradients& gradients_;
+  LinearGradients gradients_;
+  DType input_dtype_;
   const MatrixKernels& kernels_;
   Workspace& w_;
-  int64_t columns_, num_classes_, panel_rows_;
+  int64_t columns_, panel_rows_;
   int64_t tile_classes_ = 0;
   bool is_first_ = false;  // chunk
   float* sums_ = nullptr;
   int64_t begin_ = 0, num_rows_ = 0, padded_rows_ = 0;  // of the chunk
 };
 
+// What no slice writes.
+void clear(const LinearScoringRule& call, const LinearGradients& gradients) {
+  const auto zero = [](void* values, DType dtype, int64_t begin, int64_t count) {
+    const int64_t size = dtype == DType::f32 ? 4 : 2;
+    std::memset(static_cast<std::byte*>(values) + begin * size, 0, count * size);
+  };
+  const int64_t columns = call.input.columns;
+  if (gradients.bias != nullptr) std::fill_n(gradients.bias, call.weight.rows, 0.0f);
+  const bool all_ignored = std::all_of(call.targets, call.targets + call.input.rows, [](int64_t t) { return t < 0; });
+  if (gradients.weight != nullptr && all_ignored) {
+    zero(gradients.weight, call.weight.dtype, 0, call.weight.rows * columns);
+  }
+  for (int64_t row = 0; gradients.input != nullptr && row < call.input.rows; ++row) {
+    if (call.targets[row] < 0) zero(gradients.input, call.input.dtype, row * columns, columns);
+  }
+}
+
 }  // namespace
 
 void linear_scoring_rule_backward(const LinearScoringRule& call, const float* coefficients, const float* upstream,
                                   const LinearGradients& gradients) {
-  Backward(call, coefficients, upstream, gradients).run();
+  if (matrix_kernels(call.precision, call.isa).logit_gradients == nullptr) {
+    throw std::invalid_argument("gradients in precision int8 are not available; use float32, bf16x3 or bfloat16");
+  }
+  clear(call, gradients);
+  const std::vector<ClassSlice> slices = class_slices(call);
+  const int64_t num_slices = static_cast<int64_t>(slices.size()), size = call.input.rows * call.input.columns;
+  if (num_slices == 1 || gradients.input == nullptr) {
+    in_parallel(num_slices, [&](int64_t i) {
+      Backward(call, slices[i], coefficients, upstream, gradients, call.input.dtype).run();
+    });
+    return;
+  }
+  std::vector<AlignedBuffer> parts(num_slices);  // of the gradient by the input
+  in_parallel(num_slices, [&](int64_t i) {
+    LinearGradients own = gradients;
+    own.input = parts[i].reserve(size);
+    Backward(call, slices[i], coefficients, upstream, own, DType::f32).run();
+  });
+  float* sum = parts[0].data();
+  for (int64_t row = 0; row < call.input.rows; ++row) {
+    if (call.targets[row] < 0) continue;
+    const int64_t begin = row * call.input.columns, end = begin + call.input.columns;
+    for (int64_t part = 1; part < num_slices; ++part) {
+      for (int64_t i = begin; i < end; ++i) sum[i] += parts[part].data()[i];
+    }
+    store_as(call.input.dtype, sum + begin, end - begin, gradients.input, begin);
+  }
 }
 
 }  // namespace mlmfast

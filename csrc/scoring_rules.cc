@@ -4,12 +4,6 @@
 #include <stdexcept>
 
 namespace mlmfast {
-namespace {
-
-// All but one class at the max, over e^max.
-double others_of(const LogitSums& s) { return double{s.num_max} - 1 + s.rest; }
-
-}  // namespace
 
 Rule rule_from_name(const std::string& name) {
   if (name == "log") return Rule::log;
@@ -18,8 +12,6 @@ Rule rule_from_name(const std::string& name) {
   throw std::invalid_argument("scoring rule '" + name + "' is unknown; use log, brier or spherical");
 }
 
-double log_sum_exp(const LogitSums& sums) { return sums.max + std::log1p(others_of(sums)); }
-
 double tail_threshold(const ScoringRule& rule, int64_t vocab_size, const LogitSums& sums) {
   return log_sum_exp(sums) + std::log(rule.smoothing / static_cast<double>(vocab_size));
 }
@@ -27,7 +19,9 @@ double tail_threshold(const ScoringRule& rule, int64_t vocab_size, const LogitSu
 LossAndGradient evaluate(const ScoringRule& rule, int64_t vocab_size, double target_logit, const LogitSums& sums,
                          const TailSums& tail) {
   const double eps = rule.smoothing, h = eps / static_cast<double>(vocab_size);
-  const double others = others_of(sums), other_squares = double{sums.num_max} - 1 + sums.rest_squares;
+  // All but one class at the max, over e^max.
+  const double others = double{sums.num_max} - 1 + sums.rest;
+  const double other_squares = double{sums.num_max} - 1 + sums.rest_squares;
   const double total = 1 + others, log_total = std::log1p(others), lse = sums.max + log_total;
   const double log_p = (target_logit - sums.max) - log_total, p = std::exp(log_p);
   const double squares = (1 + other_squares) / (total * total);

@@ -140,13 +140,15 @@ void check_close(const std::vector<float>& got, const std::vector<double>& want,
         what + ": off by " + std::to_string(worst) + " of " + std::to_string(largest));
 }
 
-void check_problem(const Problem& p, const ScoringRule& rule, Precision precision, Isa isa, double tolerance) {
+void check_problem(const Problem& p, const ScoringRule& rule, Precision precision, Isa isa, double tolerance,
+                   int64_t num_threads = 1) {
   const auto [n, d, v] = p.sizes;
   const std::string what = std::string(precision_name(precision)) + " " + isa_name(isa) + " rule " +
                            std::to_string(static_cast<int>(rule.rule)) + " smoothing " + std::to_string(rule.smoothing) +
                            " [" + std::to_string(n) + ", " + std::to_string(d) + ", " + std::to_string(v) + "] ";
   const Expected want = expect(p, rule);
-  const LinearScoringRule call = p.call(rule, precision, isa);
+  LinearScoringRule call = p.call(rule, precision, isa);
+  call.num_threads = num_threads;
   std::vector<float> losses(n, kNaN), coefficients(n * kNumCoefficients, kNaN), bias(v, kNaN);
   linear_scoring_rule_forward(call, losses.data(), coefficients.data());
   check_close(losses, want.losses, tolerance, what + "losses");
@@ -184,6 +186,16 @@ void test_many_rows() {
     const Sizes sizes{3000, 800, 50};
     check_problem(Problem(sizes, DType::f32, 2.0f, true), {Rule::log, 0.1, false}, Precision::bf16x3, isa, 1e-4);
     check_problem(Problem(sizes, DType::bf16, 2.0f, true), {Rule::brier, 0.1, true}, Precision::bfloat16, isa, 0.01);
+  }
+}
+
+void test_threads() {
+  for (const int64_t num_threads : {2, 3, 16}) {
+    const Sizes sizes{70, 40, 2000};
+    check_problem(Problem(sizes, DType::f32, 2.0f, true), {Rule::spherical, 0.1, true}, Precision::float32,
+                  default_isa(), 1e-5, num_threads);
+    check_problem(Problem(sizes, DType::bf16, 2.0f, true), {Rule::log, 0.1, false}, Precision::bfloat16,
+                  default_isa(), 0.01, num_threads);
   }
 }
 
@@ -236,6 +248,7 @@ void test_bad_calls() {
 int main() {
   test_against_double();
   test_many_rows();
+  test_threads();
   test_near_certainty();
   test_all_ignored();
   test_bad_calls();

@@ -1,9 +1,11 @@
 // A linear layer and a scoring rule as one: losses of logits = input weight^T + bias, and the gradients by
-// input, weight and bias, with no more than a tile of logits at a time. Both sweep over the classes once,
-// each with the matrix products of its precision; forward sweeps twice where the rule has a tail.
+// input, weight and bias, with no more than a tile of logits at a time. Both sweep over the classes once, forward
+// twice where the rule has a tail. Threads share out the classes; sums over them, and so the last bits of losses
+// and of gradients by the input, depend on the number of threads.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "mlmfast/isa.h"
 #include "mlmfast/matrix.h"
@@ -20,7 +22,14 @@ struct LinearScoringRule {
   ScoringRule rule;
   Precision precision;
   Isa isa;
+  int64_t num_threads = 1;
 };
+
+// The classes of one thread.
+struct ClassSlice {
+  int64_t begin, end;
+};
+std::vector<ClassSlice> class_slices(const LinearScoringRule& call);
 
 // lse, a, b, 0, u, d, target_gradient of LossAndGradient.
 constexpr int64_t kNumCoefficients = 7;

@@ -24,4 +24,9 @@ struct TailSums {
   double sum = 0;
 };
 
+// Two disjoint sets of classes as one.
+void merge(LogitSums& total, const LogitSums& part);
+
+double log_sum_exp(const LogitSums& sums);
+
 }  // namespace mlmfast

@@ -32,8 +32,6 @@ struct LossAndGradient {
 LossAndGradient evaluate(const ScoringRule& rule, int64_t vocab_size, double target_logit, const LogitSums& sums,
                          const TailSums& tail);
 
-double log_sum_exp(const LogitSums& sums);
-
 // The logit of a class whose probability is eps / V.
 double tail_threshold(const ScoringRule& rule, int64_t vocab_size, const LogitSums& sums);
 
