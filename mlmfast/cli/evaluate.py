@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from mlmfast.cli.option_groups import grouped
-from mlmfast.cli.rescoring_options import ComparisonOptions, ListOptions, Source
+from mlmfast.cli.rescoring_options import ComparisonOptions, ListOptions, ReportFile, Source
 from mlmfast.cli.stopping import SKIPPED_RECORDS
 from mlmfast.errors import SettingsError
 
@@ -31,17 +31,21 @@ def evaluate(
     on_error: Annotated[
         Literal["raise", "skip"], typer.Option(help="For parts of the lists that cannot be read.")
     ] = "raise",
+    report: ReportFile = None,
     lists: ListOptions,
     comparison: ComparisonOptions,
 ) -> None:
     """Evaluate lists, of which the first hypothesis counts, or text (--format text or keyed)."""
     from mlmfast.cli.rescoring import ListInput
+    from mlmfast.cli.rescoring_report import check_report, page_title, write_report
     from mlmfast.cli.tables import evaluation_table
     from mlmfast.io.json_text import to_json
     from mlmfast.io.lines import is_stream
+    from mlmfast.reports.evaluation import evaluation_report
     from mlmfast.rescoring import evaluation
     from mlmfast.rescoring.metrics import metric_named
 
+    check_report(report)
     metrics = [
         metric_named(name, recipe=comparison.recipe, tokenize=comparison.tokenize)
         for name in dict.fromkeys(metric or ["wer"])
@@ -63,6 +67,17 @@ def evaluate(
         )
         for judge in metrics
     ]
+    if report is not None:
+        made_with = {"lists": source, "format": inputs[0].format, "against": against}
+        page = evaluation_report(
+            evaluations,
+            metrics[0],
+            systems[0],
+            systems[1] if against is not None else None,
+            title=page_title("eval", source),
+            made_with={**made_with, "metrics": [judge.settings() for judge in metrics]},
+        )
+        write_report(report, page)
     if as_json:
         print(to_json([asdict(found) for found in evaluations], indented=True))
     else:

@@ -11,7 +11,15 @@ import typer
 from mlmfast.cli.files import require_different_files
 from mlmfast.cli.option_groups import EngineOptions, OutputOptions, RunOptions, ScoringOptions, grouped
 from mlmfast.cli.progress import bar_of
-from mlmfast.cli.rescoring_options import CombinationOptions, ListOptions, ModelsOptions, Source, TextOptions
+from mlmfast.cli.rescoring_options import (
+    CombinationOptions,
+    ComparisonOptions,
+    ListOptions,
+    ModelsOptions,
+    ReportFile,
+    Source,
+    TextOptions,
+)
 from mlmfast.cli.stopping import SKIPPED_RECORDS, end_on_terminate, say, stop_reported
 from mlmfast.errors import SettingsError
 
@@ -43,24 +51,41 @@ def rescore(
     lazy: Annotated[
         bool, typer.Option("--lazy", help="Only the best hypothesis, from as few rows as prove it.")
     ] = False,
+    report: ReportFile = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Of the report, by the lists' references: wer (default), cer, ...")
+    ] = None,
     lists: ListOptions,
     models: ModelsOptions,
     scoring: ScoringOptions,
     text: TextOptions,
     combination: CombinationOptions,
+    comparison: ComparisonOptions,
     engine: EngineOptions,
     out: OutputOptions,
     how: RunOptions,
 ) -> None:
     """Rescore n-best lists: they come out in their format, in the new order, with the new scores."""
     from mlmfast.cli.rescoring import ListInput, named_models, open_models
+    from mlmfast.cli.rescoring_report import check_report, page_title, write_report
     from mlmfast.cli.rescoring_run import RescoringRun
     from mlmfast.cli.rescoring_weights import chosen_weights, require_matching
+    from mlmfast.reports.rescored import RescoredLists
     from mlmfast.rescoring.formats import open_lists
+    from mlmfast.rescoring.metrics import metric_named
     from mlmfast.rescoring.rescorer import Rescorer
     from mlmfast.rescoring.weights import read_weights
 
     end_on_terminate()
+    check_report(report)
+    if report is None and (metric is not None or comparison != ComparisonOptions()):
+        raise SettingsError("--metric, and how it compares, are for --report; name one, or leave them out")
+    if report is not None and out.resume:
+        raise SettingsError(
+            "--report shows a whole run, not the rest of one; leave it out, and compare the output with its "
+            "input by `mlmfast eval OUTPUT --against LISTS --report FILE.html`"
+        )
+    judge = metric_named(metric or "wer", recipe=comparison.recipe, tokenize=comparison.tokenize)
     given = ListInput(source, lists, how.on_error)
     require_different_files(source, out.output)
     named = named_models(models)
@@ -72,12 +97,14 @@ def rescore(
         raise SettingsError("--weights has all weights and normalisations in it; leave the others out")
     else:
         chosen = read_weights(weights)
+    given.check_references()
     with ExitStack() as stack:
         language_models = open_models(stack, named, scoring, engine, text)
         rescorer = Rescorer(language_models, chosen, on_error=how.on_error)
         if weights is not None:
             require_matching(chosen, rescorer, where=str(weights))
-        run = RescoringRun(rescorer, given, lazy=lazy)
+        kept = None if report is None else RescoredLists(judge)
+        run = RescoringRun(rescorer, given, lazy=lazy, kept=kept)
         settings = {
             "environment": engine.environment(),
             "models": {model.name: model.settings() for model in language_models},
@@ -100,6 +127,17 @@ def rescore(
             with stop_reported(lambda: f"{run.totals.num_lists} lists", out.output):
                 run.through(file, bar)
             file.finish(run.summary())
+        if report is not None and kept is not None:
+            page = kept.report(
+                rescorer.weights,
+                language_models,
+                num_resamples=comparison.resamples,
+                seed=comparison.seed,
+                speaker=comparison.speaker,
+                title=page_title("rescore", source),
+                made_with={"lists": source, **settings, "metric": judge.settings()},
+            )
+            write_report(report, page)
     say(f"{out.output} is complete already" if file.already_complete else run.sentence(), how.quiet)
     if run.totals.num_errors or given.num_unreadable:
         raise typer.Exit(SKIPPED_RECORDS)

@@ -14,7 +14,8 @@ from mlmfast.cli.rescoring_options import ListOptions, ModelsOptions, TextOption
 from mlmfast.errors import InputError, SettingsError
 from mlmfast.io.lines import is_stream
 from mlmfast.rescoring.formats import FORMATS, detect_format, read_lists
-from mlmfast.rescoring.formats.reading import OnError
+from mlmfast.rescoring.formats.reading import OnError, default_style
+from mlmfast.rescoring.formats.registry import format_named
 from mlmfast.rescoring.language_model import LanguageModel
 from mlmfast.rescoring.lists import NBestList
 from mlmfast.rescoring.text_preparation import TextPreparation, read_word_map
@@ -49,14 +50,28 @@ class ListInput:
 
     def count(self) -> int | None:
         """All hypotheses, if all that is read can be read twice."""
-        options = self._options
-        if any(is_stream(source) for source in (self._source, *options.references, options.manifest or "")):
+        if self._is_read_once():
             return None
         try:
             items = self._read("skip")
             return sum(len(item.hypotheses) for item in items if isinstance(item, NBestList))
         except InputError:  # met again, and raised, where it stands
             return None
+
+    def check_references(self) -> None:
+        """Reads all lists once if references belong to them by line, so that other numbers of them are an
+        InputError before anything is scored. What can be read only once is checked at its end."""
+        options = self._options
+        if not options.references or self._is_read_once():
+            return
+        if (options.reference_style or default_style(format_named(self.format))) == "lines":
+            for _ in self._read("skip"):
+                pass
+
+    def _is_read_once(self) -> bool:
+        options = self._options
+        sources = (self._source, *options.references, options.manifest or "")
+        return any(is_stream(source) for source in sources)
 
     def unreadable_said(self) -> str:
         """The parts that were left out, as the end of an enumeration; nothing if there are none."""

@@ -13,6 +13,11 @@ Source = Annotated[
 ]
 """The argument of all three."""
 
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE.html", help="Also a page that shows what was found."),
+]
+
 
 @dataclass(frozen=True)
 class ListOptions:
@@ -61,6 +66,9 @@ class ModelsOptions:
 class TextOptions:
     """What is done to a hypothesis before it is scored; the text written stays as it is."""
 
+    join_bpe: Annotated[
+        bool, typer.Option("--join-bpe", help="Join subwords that end with @@ to what follows.")
+    ] = False
     word_map: Annotated[
         Path | None,
         typer.Option("--map", metavar="FILE", help="Replace words, by lines of WORD<TAB>REPLACEMENT."),

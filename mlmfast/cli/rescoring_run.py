@@ -6,22 +6,28 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
+import numpy as np
+
 from mlmfast.cli.progress import NoProgress, ProgressBar
 from mlmfast.cli.rescoring import ListInput
+from mlmfast.reports.rescored import RescoredLists
 from mlmfast.rescoring.formats.writing import ListsFile, ListsFolder
 from mlmfast.rescoring.lazy_rescoring import LazyCounts, rescore_lazily
-from mlmfast.rescoring.lists import NBestList
+from mlmfast.rescoring.lists import NBestList, RescoredList
 from mlmfast.rescoring.rescorer import Rescorer
 from mlmfast.rescoring.totals import RescoringTotals
 from mlmfast.types import JsonRecord
 
 
 class RescoringRun:
-    """Lists through a rescorer into an output, and the figures of it."""
+    """Lists through a rescorer into an output, and the figures of it. kept: what keeps them for a report."""
 
-    def __init__(self, rescorer: Rescorer, lists: ListInput, *, lazy: bool) -> None:
+    def __init__(
+        self, rescorer: Rescorer, lists: ListInput, *, lazy: bool, kept: RescoredLists | None = None
+    ) -> None:
         self._rescorer = rescorer
         self._lists = lists
+        self._kept = kept
         self._lazy_counts = LazyCounts() if lazy else None
         self._started = time.monotonic()
         self.totals = RescoringTotals()
@@ -38,17 +44,26 @@ class RescoringRun:
                 else:
                     yield nbest
 
-        rescored_lists = (
-            self._rescorer.rescore_lists(new_lists())
-            if self._lazy_counts is None
-            else rescore_lazily(self._rescorer, new_lists(), self._lazy_counts)
-        )
-        for rescored in rescored_lists:
+        for rescored in self._rescored(new_lists()):
             self.totals.add(rescored)
             self.totals.num_errors = errors_before + self._rescorer.counts.num_errors
             out.write(rescored, asdict(self.totals))
             count = len(rescored.nbest.hypotheses)
             bar.advance(count, count)
+
+    def _rescored(self, lists: Iterator[NBestList]) -> Iterator[RescoredList]:
+        rescorer, kept = self._rescorer, self._kept
+        if self._lazy_counts is not None:
+            for rescored in rescore_lazily(rescorer, lists, self._lazy_counts):
+                if kept is not None:
+                    kept.add(rescored, np.zeros((len(rescored.order), 0)))
+                yield rescored
+            return
+        for scored in rescorer.score_lists(lists):
+            rescored = rescorer.ranked(scored)
+            if kept is not None:
+                kept.add(rescored, rescorer.features(scored))
+            yield rescored
 
     def summary(self) -> JsonRecord:
         """Figures over the whole output; rows, texts and seconds are those of this run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from mlmfast.cli.rescoring_options import (
     ComparisonOptions,
     ListOptions,
     ModelsOptions,
+    ReportFile,
     Source,
     TextOptions,
 )
@@ -42,6 +44,7 @@ def tune(
     folds: Annotated[int, typer.Option(min=2, help="Parts of the cross-fitting.")] = 5,
     runs: Annotated[int, typer.Option(min=1, help="Of the optimiser, with other random numbers.")] = 3,
     restarts: Annotated[int, typer.Option(min=0, help="Random ones, of each run.")] = 5,
+    report: ReportFile = None,
     lists: ListOptions,
     models: ModelsOptions,
     scoring: ScoringOptions,
@@ -53,14 +56,20 @@ def tune(
 ) -> None:
     """Tune weights: scores the lists once, searches, and reports figures of lists not tuned on."""
     from mlmfast.cli.rescoring import ListInput, named_models, open_models
+    from mlmfast.cli.rescoring_report import check_report, page_title, write_report
     from mlmfast.cli.rescoring_weights import start_weights
     from mlmfast.cli.tables import tuning_table
+    from mlmfast.io.standard_output import require_uncompressed
+    from mlmfast.reports.chosen_lists import lean
+    from mlmfast.reports.tuning import tuning_report
     from mlmfast.rescoring.metrics import metric_named
     from mlmfast.rescoring.rescorer import Rescorer
     from mlmfast.rescoring.tuned_lists import tune_lists
     from mlmfast.rescoring.tuning import TuningSettings
 
     end_on_terminate()
+    check_report(report)
+    require_uncompressed(output)
     judge = metric_named(metric, recipe=comparison.recipe, tokenize=comparison.tokenize)
     settings = TuningSettings(
         folds=folds,
@@ -75,20 +84,31 @@ def tune(
     require_different_files(source, str(output))
     named = named_models(models)
     start = start_weights([*named], feature or [], word_bonus, combination)
+    given.check_references()
     with ExitStack() as stack:
         language_models = open_models(stack, named, scoring, engine, text)
         rescorer = Rescorer(language_models, start, on_error=how.on_error)
+        kept: dict[str, NBestList] = {}
         with bar_of(given.count, "hypotheses", quiet=how.quiet) as bar:
 
             def counted() -> Iterator[NBestList]:
                 for nbest in given:
+                    if report is not None and nbest.references:
+                        kept[nbest.id] = lean(nbest)
                     yield nbest
                     count = len(nbest.hypotheses)
                     bar.advance(count, count)
 
             with stop_reported(lambda: f"{rescorer.counts.num_texts:,} hypotheses, nothing kept", "-"):
                 tuned = tune_lists(rescorer, counted(), judge, settings)
-    write_text(output, tuned.weights.to_json())
+        write_text(output, tuned.weights.to_json())
+        if report is not None:
+            made_with = {"lists": source, "format": given.format, "log_base": "e", **rescorer.settings()}
+            made_with |= {"metric": judge.settings(), "tuning": asdict(settings)}
+            page = tuning_report(
+                tuned, kept, language_models, title=page_title("tune", source), made_with=made_with
+            )
+            write_report(report, page)
     print(tuning_table(tuned.report), end="")
     counts = rescorer.counts
     say(

@@ -73,9 +73,23 @@ class StdoutOutput:
 def open_output(
     path: str | Path, *, settings: dict[str, Any], resume: bool, header: str = ""
 ) -> ResumableOutput | StdoutOutput:
-    """The output for `path`, "-" being standard output, which cannot be resumed (SettingsError)."""
+    """The output for `path`, "-" being standard output, which cannot be resumed (SettingsError).
+
+    Raises SettingsError for a name that says gzip, see `require_uncompressed`.
+    """
+    require_uncompressed(path)
     if str(path) != "-":
         return ResumableOutput(path, settings=settings, resume=resume, header=header)
     if resume:
         raise SettingsError("standard output cannot be resumed; name a file with --output")
     return StdoutOutput(header=header)
+
+
+def require_uncompressed(path: str | Path) -> None:
+    """Raises SettingsError for a name that ends with .gz: outputs are plain, so that a killed run can
+    continue them."""
+    if str(path).endswith(".gz"):
+        raise SettingsError(
+            f"{path}: outputs are not compressed; name a file without .gz, or write to standard output "
+            "through gzip"
+        )

@@ -54,15 +54,19 @@ class NBestCorpus:
             offsets=offsets,
         )
 
-    def contenders(self, missing: Missing) -> NBestCorpus:
-        """Only the hypotheses that some weights put first, at least one of each list."""
-        keep = np.concatenate(
+    def contender_indices(self, missing: Missing) -> Int64Array:
+        """int64[*], the hypotheses that some weights put first, at least one of each list, in order."""
+        return np.concatenate(
             [
                 np.flatnonzero(can_win(self.features[start:end], missing=missing)) + start
                 for start, end in zip(self.offsets[:-1], self.offsets[1:], strict=True)
             ]
             or [np.zeros(0, dtype=np.int64)]
         )
+
+    def contenders(self, missing: Missing) -> NBestCorpus:
+        """Only the hypotheses at `contender_indices`."""
+        keep = self.contender_indices(missing)
         counts = np.bincount(self.list_index[keep], minlength=self.num_lists)
         # A list's only contender wins whatever its features.
         features = np.nan_to_num(self.features[keep], nan=0.0)

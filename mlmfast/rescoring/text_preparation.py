@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from mlmfast.extras import require
 from mlmfast.io.lines import Source, decode, open_input, physical_lines, without_line_end
 from mlmfast.rescoring.recipes import one_space, strip_punctuation
 
+SUBWORD_END = re.compile(r"@@(?:\s+|$)")
 CAPITALIZE = (None, "first", "python")
 # Known to Moses' detokeniser by their script, beside those that it has lists of abbreviations for.
 CJK_LANGUAGES = ("ja", "ko")
@@ -22,16 +24,18 @@ CJK_LANGUAGES = ("ja", "ko")
 class TextPreparation:
     """Applied in this order, each only if asked for:
 
-    word_map: white-space words replaced ("" drops one). detok: Moses detokenisation for a language
-    (`en`, ...), entities such as `&apos;` unescaped. strip_punct: punctuation at the ends of words dropped.
-    lowercase. capitalize: `first` makes the first letter a capital, `python` is str.capitalize, which
-    lower-cases the rest (as mlm-scoring does). append_period: a full stop unless the text ends in one of
+    join_bpe: subwords that end with `@@` joined to what follows (the marks of subword-nmt). word_map:
+    white-space words replaced ("" drops one). detok: Moses detokenisation for a language (`en`, ...),
+    entities such as `&apos;` unescaped. strip_punct: punctuation at the ends of words dropped. lowercase.
+    capitalize: `first` makes the first letter a capital, `python` is str.capitalize, which lower-cases the
+    rest (as mlm-scoring does). append_period: a full stop unless the text ends in one of
     `.!?` (mlm-scoring's --eos adds it always).
     White space becomes single spaces; a text that ends up empty stays empty.
     Raises SettingsError for an unknown choice or language, MissingExtraError for `detok` without the `nbest`
     extra.
     """
 
+    join_bpe: bool = False
     word_map: Mapping[str, str] = field(default_factory=dict)
     detok: str | None = None
     strip_punct: bool = False
@@ -47,6 +51,8 @@ class TextPreparation:
 
     def __call__(self, text: str) -> str:
         """The text to score."""
+        if self.join_bpe:
+            text = SUBWORD_END.sub("", text)
         if self.word_map:
             text = " ".join(self.word_map.get(word, word) for word in text.split())
         if self.detok is not None:

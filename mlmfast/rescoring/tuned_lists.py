@@ -12,7 +12,7 @@ from mlmfast.rescoring.metrics import Metric
 from mlmfast.rescoring.rescorer import Rescorer
 from mlmfast.rescoring.tuning import TuningReport, TuningSettings, tune
 from mlmfast.rescoring.weights import Weights
-from mlmfast.types import JsonRecord
+from mlmfast.types import Int64Array, JsonRecord
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,13 @@ class TunedLists:
     metric: Metric
     report: TuningReport
     weights: Weights
+
+    @property
+    def held_out_winners(self) -> Int64Array:
+        """int64[L], the hypothesis of each list under weights tuned without it, as an index into the N of the
+        corpus."""
+        winners = self.report.runs[self.report.best_run].winners
+        return self.corpus.contender_indices(self.weights.missing)[winners]
 
 
 def tune_lists(

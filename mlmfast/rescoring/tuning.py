@@ -43,7 +43,8 @@ LEAST = {"folds": 2, "runs": 1, "restarts": 0, "random_directions": 0, "num_resa
 @dataclass(frozen=True)
 class TuningRun:
     """One run. weights float64[F], tuned on all lists; in_sample: the metric there, on the same lists, which
-    flatters; cross_fitted: the metric of the lists' held-out winners; fold_weights float64[folds, F]."""
+    flatters; cross_fitted: the metric of the lists' held-out winners; fold_weights float64[folds, F]; winners
+    int64[L], the held-out ones, as indices into the contenders of the corpus."""
 
     weights: Float64Array
     in_sample: float

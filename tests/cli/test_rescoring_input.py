@@ -89,6 +89,29 @@ def test_other_lines_than_references(mlmfast_command, tmp_path):
     assert "are for 3 reference lines, but 4 came" in run.err
 
 
+@pytest.mark.parametrize("command", ["rescore", "tune"])
+def test_other_numbers_of_references_are_found_before_anything_is_scored(mlmfast_command, tmp_path, command):
+    source, references, output = (tmp_path / name for name in ("lists.nbest", "ref", "out"))
+    source.write_text("0 ||| We ||| F0= -1 ||| -1\n1 ||| the ||| F0= -2 ||| -2\n")
+    references.write_text("We\nthe\npeople\n")
+    options = ONE if command == "rescore" else ("--metric", "wer")
+    options = (*options, "--references", references, "--output", output)
+    run = mlmfast_command.run(command, "--model", tmp_path / "no_model", source, *options)
+    assert (run.status, run.out) == (1, b"")
+    assert "are for 2 reference lines, but 3 came" in run.err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("command", ["score", "rescore", "tune"])
+def test_no_output_is_compressed(mlmfast_command, tmp_path, command):
+    output = tmp_path / "out.json.gz"
+    options = {"score": (), "rescore": ONE, "tune": ("--metric", "wer")}[command]
+    run = mlmfast_command.run(command, "--workers", 1, "--model", BERT, SPEECH, *options, "--output", output)
+    assert (run.status, run.out) == (2, b"")
+    assert "outputs are not compressed; name a file without .gz" in run.err
+    assert not output.exists()
+
+
 def test_what_is_left_out_is_counted(mlmfast_command, tmp_path):
     source, output = tmp_path / "lists.nbest", tmp_path / "out"
     source.write_text("0 ||| We ||| F0= -1 ||| -1\n0 ||| the ||| F0= -2 ||| ?\nno bars\n")

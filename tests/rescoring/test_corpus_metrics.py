@@ -196,7 +196,9 @@ def test_contenders_of_lists_with_missing_scores() -> None:
     kept = corpus.contenders("first_pass_rank")
     assert kept.offsets.tolist() == [0, 1, 2]
     assert kept.statistics.tolist() == corpus.statistics[[0, 3]].tolist()
+    assert corpus.contender_indices("first_pass_rank").tolist() == [0, 3]
     assert corpus.contenders("last").offsets.tolist() == [0, 2, 3]
+    assert corpus.contender_indices("last").tolist() == [1, 2, 3]
 
 
 def test_subset() -> None:

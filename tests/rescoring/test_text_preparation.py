@@ -22,6 +22,8 @@ from mlmfast.rescoring.text_preparation import TextPreparation, read_word_map
     [
         ({}, "  as  it\tis ", "as it is"),
         ({"lowercase": True}, "The BBC", "the bbc"),
+        ({"join_bpe": True}, "un@@ believ@@ able @@ a@@b it@@", "unbelievable a@@b it"),
+        ({"join_bpe": True, "word_map": {"gonna": "going to"}}, "gon@@ na  go", "going to go"),
         ({"capitalize": "first"}, '"éa BBC', '"Éa BBC'),
         ({"capitalize": "python"}, "the BBC", "The bbc"),
         ({"append_period": True}, "is it", "is it."),

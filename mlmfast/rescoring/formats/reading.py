@@ -54,13 +54,18 @@ def read_lists(
         raise SettingsError(f"on_error is {on_error!r}; choose raise or skip")
     known = format_named(detect_format(source) if format is None else format)
     options = checked_options(known, nbest, lm_scale, length_power, manifest)
-    style = reference_style or ("lines" if known.counted_ids else "keyed")
+    style = reference_style or default_style(known)
     given = read_references(references, style)
     items = known.read(source, options)
     if references and style == "lines":
         items = aligned_by_line(items, len(given))
     items = checked(items, known, given)
     return items if on_error == "skip" else raising(items)
+
+
+def default_style(known: Format) -> ReferenceStyle:
+    """How a format's references are found in a file if nothing is said."""
+    return "lines" if known.counted_ids else "keyed"
 
 
 def checked_options(

@@ -1,0 +1,32 @@
+"""The page that `rescore`, `tune` and `eval` write with --report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlmfast.cli.files import write_text
+from mlmfast.errors import SettingsError
+from mlmfast.reports import Report, render, require_packages
+
+ENDINGS = (".html", ".htm")
+
+
+def check_report(path: Path | None) -> None:
+    """Before the work is done: raises SettingsError for a file that cannot become a page, MissingExtraError
+    without the packages that make one."""
+    if path is None:
+        return
+    if path.suffix.lower() not in ENDINGS:
+        raise SettingsError(f"--report {path}: expected a file whose name ends with .html")
+    if not path.absolute().parent.is_dir():
+        raise SettingsError(f"--report {path}: there is no folder {path.parent}; make it first")
+    require_packages()
+
+
+def page_title(command: str, source: str) -> str:
+    return f"mlmfast {command}: {'standard input' if source == '-' else Path(source).name}"
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Raises OutputError if it cannot be written."""
+    write_text(path, render(report))
