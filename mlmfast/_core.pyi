@@ -16,6 +16,12 @@ class HeadResults(TypedDict):
     top_ids: Int32Array | None
     top_log_probs: Float32Array | None
 
+class LinearScores(HeadResults):
+    scores: Float32Array  # [rules, targets]
+    lse: NDArray[np.float64] | None
+
+Factor = Float32Array | NDArray[np.uint16]
+
 def cpu_features() -> list[str]:
     """CPU features the operating system has enabled, by their usual names."""
 
@@ -83,3 +89,57 @@ class Head:
     ) -> HeadResults: ...
     @property
     def isa(self) -> str: ...
+
+class ScoringRule:
+    """log, brier or spherical (ValueError for another name) with its smoothing."""
+
+    def __init__(self, name: str, smoothing: float, masked_log: bool) -> None: ...
+
+def linear_scoring_rule_forward(
+    input: Factor,
+    weight: Factor,
+    bias: Float32Array | None,
+    targets: Int64Array,
+    rule: ScoringRule,
+    precision: str,
+    isa: str,
+    num_threads: int,
+    losses: Float32Array,
+    coefficients: Float32Array,
+) -> None:
+    """Fills losses [N] and coefficients [N, 7]; a negative target is ignored; bfloat16 factors as uint16."""
+
+def linear_scoring_rule_backward(
+    input: Factor,
+    weight: Factor,
+    bias: Float32Array | None,
+    targets: Int64Array,
+    rule: ScoringRule,
+    precision: str,
+    isa: str,
+    num_threads: int,
+    coefficients: Float32Array,
+    upstream: Float32Array,
+    input_gradient: Factor | None,
+    weight_gradient: Factor | None,
+    bias_gradient: Float32Array | None,
+) -> None:
+    """Fills the gradients that are given, of upstream [N] by the losses."""
+
+def linear_score(
+    input: Float32Array,
+    weight: Factor,
+    bias: Float32Array | None,
+    target_ids: Int32Array,
+    target_offsets: Int64Array,
+    rules: list[str],
+    precision: str,
+    isa: str,
+    num_threads: int,
+    *,
+    lse: bool = False,
+    rank: bool = False,
+    entropy: bool = False,
+    top_k: int = 0,
+) -> LinearScores:
+    """Scores of a weight used once; ValueError for what does not fit."""
