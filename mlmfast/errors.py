@@ -45,5 +45,9 @@ class OutputError(MlmfastError):
     """An output file that cannot be written or resumed as asked."""
 
 
+class TrainingError(MlmfastError):
+    """A training run that cannot go on: its loss or gradient is not finite."""
+
+
 class MissingExtraError(MlmfastError, ImportError):
     """A feature whose optional dependency is not installed; the message names the extra."""

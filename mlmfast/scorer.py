@@ -67,6 +67,15 @@ def load(
     for name, value in (("workers", workers), ("max_batch_tokens", max_batch_tokens)):
         if value is not None:
             _check_whole(name, value, 1)
+    files = open_model(model, revision=revision, allow_pickle=allow_pickle)
+    runtime = open_engine(files, engine=engine, precision=precision, device=device)
+    return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens)
+
+
+def open_model(
+    model: str | os.PathLike[str] | None = None, *, revision: str | None = None, allow_pickle: bool = False
+) -> ModelFiles:
+    """A model's files, found and checked but not loaded; as for `load`. Raises ModelError."""
     source = resolve(model, revision=revision, allow_pickle=allow_pickle)
     config = read_config(source.folder)
     checkpoint = Checkpoint.of(source.folder, allow_pickle=allow_pickle)
@@ -77,8 +86,7 @@ def load(
         check_head(config, checkpoint)
     except ModelError as error:
         raise ModelError(f"{source.folder}: {error}") from error
-    runtime = open_engine(files, engine=engine, precision=precision, device=device)
-    return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens)
+    return files
 
 
 class Scorer:

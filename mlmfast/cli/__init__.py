@@ -1,4 +1,4 @@
-"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `info`.
+"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `finetune`, `info`.
 
 Exit status: 0 done; 1 an error; 2 options that are wrong; 3 done, but some records were skipped;
 130 interrupted, 143 terminated (what was finished is in the output).
@@ -13,6 +13,7 @@ import typer
 
 import mlmfast
 from mlmfast.cli.evaluate import evaluate
+from mlmfast.cli.finetune import finetune
 from mlmfast.cli.info import info
 from mlmfast.cli.rescore import rescore
 from mlmfast.cli.score import score
@@ -30,6 +31,7 @@ app.command()(score)
 app.command()(rescore)
 app.command()(tune)
 app.command("eval")(evaluate)
+app.command()(finetune)
 app.command()(info)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers.modeling_outputs import BaseModelOutput
 
 from mlmfast.engines.base import ModelFiles, Outputs
-from mlmfast.engines.torch_heads import KernelHead, LogitsHead, TargetHead, layout_transform
+from mlmfast.engines.torch_heads import KernelHead, LogitsHead, TargetHead, head_parts
 from mlmfast.engines.torch_load import choose_device, load_model
 from mlmfast.engines.torch_precision import use_bfloat16_products
 from mlmfast.errors import ModelError
@@ -119,10 +119,7 @@ class TorchEngine:
             word_start = np.pad(word_start, (0, max(0, vocab_size - len(word_start))))[:vocab_size]
         if layout is None:
             return LogitsHead(_own_head(model), vocab_size, word_start)
-        weight = model.get_parameter(layout.decoder)
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        bias = next((parameters[name] for name in layout.biases if name in parameters), None)
-        transform = layout_transform(model, layout.transform)
+        transform, weight, bias = head_parts(model, layout)
         if self._device.type == "cpu":
             return KernelHead(transform, weight, bias, word_start)
         return LogitsHead(

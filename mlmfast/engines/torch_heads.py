@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mlmfast.engines.base import Outputs
 from mlmfast.kernels.head import Head
+from mlmfast.models import GELU, HeadLayout
 from mlmfast.types import Int32Array, Int64Array, TargetOutputs
 
 LOGITS_BYTES = 1 << 26
@@ -108,10 +109,17 @@ class LogitsHead:
         return columns
 
 
+def head_parts(
+    model: Any, layout: HeadLayout
+) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, torch.Tensor | None]:
+    """A head of a known layout: its transform, the decoder's weight [V, D], and bias [V] or None."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    bias = next((parameters[name] for name in layout.biases if name in parameters), None)
+    return layout_transform(model, layout.transform), model.get_parameter(layout.decoder), bias
+
+
 def layout_transform(model: Any, steps: tuple[str, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """The modules of a head's transform, applied in order."""
-    from mlmfast.models import GELU
-
     functions: list[Callable[[torch.Tensor], torch.Tensor]] = [
         torch.nn.functional.gelu if step == GELU else model.get_submodule(step) for step in steps
     ]

@@ -43,7 +43,7 @@ def load_model(files: ModelFiles) -> Any:
     causal = config.kind == "causal"
     auto: Any = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
     try:
-        with _quiet():
+        with quiet_transformers():
             settings = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
             if "legacy" in config.values:
                 settings.legacy = config.values["legacy"]
@@ -90,8 +90,8 @@ def _some(names: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Loading reports go to our own errors, not to the terminal."""
+def quiet_transformers() -> Iterator[None]:
+    """No reports and bars of its own on the terminal; what is wrong goes to our own errors."""
     logging_module: Any = transformers.utils.logging
     level, bars = logging_module.get_verbosity(), logging_module.is_progress_bar_enabled()
     logging_module.set_verbosity(logging.CRITICAL)

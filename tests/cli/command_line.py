@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +44,11 @@ class Finished:
 class CommandLine:
     """Starts command lines, one at a time, each in its own process."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: tuple[str, ...] = ()) -> None:
+        """imports: modules that runs need beyond those of `score`, imported once."""
         self._folder = tempfile.TemporaryDirectory()
         self._server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("fork_server.py"), BERT],
+            [sys.executable, Path(__file__).with_name("fork_server.py"), BERT, *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -115,6 +117,31 @@ class Running:
         out = (self.folder / "out").read_bytes() if self.stdout is None else b""
         err = (self.folder / "err").read_text("utf-8") if self.stderr is None else ""
         return Finished(status, out, err, max_rss)
+
+
+class Terminal:
+    """A terminal for one run's stderr; `shown` is all it was sent."""
+
+    def __enter__(self) -> Terminal:
+        self._master, self._slave = os.openpty()
+        self.path = Path(os.ttyname(self._slave))
+        self._shown = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._slave)
+        self._reader.join()
+        os.close(self._master)
+        self.shown = self._shown.decode("utf-8")
+
+    def _read(self) -> None:
+        try:
+            while block := os.read(self._master, 4096):
+                self._shown += block
+        except OSError:  # the last user of the terminal has closed it
+            pass
 
 
 def read_jsonl(content: bytes) -> list[dict]:

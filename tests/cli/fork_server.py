@@ -5,6 +5,7 @@ One JSON request per line on standard input; for each the process id, then exit 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -21,6 +22,12 @@ def warm_up(model: str) -> None:
     sys.argv = ["mlmfast", "score", os.devnull, "--quiet", "--workers", "1", "--model", model]
     with suppress(SystemExit):
         main()
+
+
+def import_all(modules: list[str]) -> None:
+    """What runs of other commands import."""
+    for module in modules:
+        importlib.import_module(module)
 
 
 def become(request: dict) -> None:
@@ -67,5 +74,7 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    warm_up(sys.argv[1])
+    model, *modules = sys.argv[1:]
+    import_all(modules)
+    warm_up(model)
     serve()

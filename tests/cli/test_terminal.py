@@ -6,12 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from command_line import BERT, ENVIRONMENT, SENTENCES, lines, read_jsonl
+from command_line import BERT, ENVIRONMENT, SENTENCES, Terminal, lines, read_jsonl
 
 SCRIPT = Path(sys.executable).with_name("mlmfast")
 
@@ -53,31 +52,6 @@ def test_quiet(mlmfast_command, tmp_path):
         run = mlmfast_command.score("--quiet", "--output", output, *options, stdin=lines("x"))
         assert (run.status, run.out, run.err) == (0, b"", "")
     assert mlmfast_command.score("--quiet", stdin=b"\xff\n").err.startswith("mlmfast: error: line 1")
-
-
-class Terminal:
-    """A terminal for one run's stderr; `shown` is all it was sent."""
-
-    def __enter__(self) -> Terminal:
-        self._master, self._slave = os.openpty()
-        self.path = Path(os.ttyname(self._slave))
-        self._shown = b""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._slave)
-        self._reader.join()
-        os.close(self._master)
-        self.shown = self._shown.decode("utf-8")
-
-    def _read(self) -> None:
-        try:
-            while block := os.read(self._master, 4096):
-                self._shown += block
-        except OSError:  # the last user of the terminal has closed it
-            pass
 
 
 def test_progress_bar_on_a_terminal(mlmfast_command, tmp_path):
