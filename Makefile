@@ -9,7 +9,7 @@ BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
 CXX_BUILD := build/cpp
 
-.PHONY: demo test test-cpp test-sanitized test-thread-sanitized fuzz lint format bench clean
+.PHONY: demo test test-cpp test-sanitized test-thread-sanitized fuzz lint format bench gpu-check clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -72,6 +72,10 @@ format: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest benchmarks --benchmark-only
+
+# For a machine with a GPU, its own python with CUDA torch, and nothing of this installed; see benchmarks/gpu_check.
+gpu-check:
+	$(PYTHON) benchmarks/gpu_check
 
 clean:
 	rm -rf build dist $(VENV)
