@@ -1,0 +1,120 @@
+"""What every CUDA kernel takes of a multiprocessor, as nvcc's assembler and the source say; needs no GPU.
+
+    python benchmarks/cuda_resources.py benchmarks/results/cuda-resources.json
+
+Needs nvcc, a C++20 compiler and c++filt. dynamic_shared_bytes is what the launches ask for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+CSRC = Path(__file__).resolve().parent.parent / "csrc"
+INCLUDE = ["-I", str(CSRC / "include"), "-I", str(CSRC)]
+SOURCES = sorted((CSRC / "cuda").glob("*.cu"))
+ARCHITECTURES = ("sm_80", "sm_90")
+MULTIPROCESSOR = {"registers": 65536, "sm_80": 164 << 10, "sm_90": 228 << 10}
+"""Registers, and bytes of shared memory by architecture (CUDA C++ Programming Guide, section 20)."""
+RESERVED_BYTES = 1 << 10
+"""Of shared memory, per block."""
+BLOCK_THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 2
+"""Of the kernels with tiles: one computes products while the other sums up."""
+SHARED_BYTES_PROGRAM = """
+#include <cstdio>
+#include "cuda/rule_kernels.h"
+int main() { std::printf("%d %d", mlmfast::cuda::kLogitMemoryBytes, mlmfast::cuda::kTileBytes); }
+"""
+TILE_KERNELS = {"sum_classes": 0, "sum_masked": 0, "compute_logit_gradients": 0, "multiply": 1}
+"""The kernels with tiles: which of the two sizes above they are launched with."""
+
+Figures = dict[str, int]
+KERNEL = re.compile(
+    r"Compiling entry function '(?P<symbol>\w+)'.*?"
+    r"(?P<stack>\d+) bytes stack frame, "
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<more>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def compile_kernels(nvcc: str, source: Path, architecture: str) -> dict[str, Figures]:
+    """The figures of every kernel of a source, by its name as the source has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = str(Path(folder) / "kernels.cubin")
+        options = ["-std=c++20", "-O3", f"-arch={architecture}", "-Xptxas", "-v", "-Werror", "all-warnings"]
+        said = run(nvcc, *options, *INCLUDE, "-cubin", "-o", output, str(source))
+    kernels = {}
+    for match in KERNEL.finditer(said):
+        static = re.search(r"(\d+) bytes smem", match["more"])
+        kernels[readable_name(match["symbol"])] = {
+            "registers": int(match["registers"]),
+            "stack_bytes": int(match["stack"]),
+            "spill_bytes": int(match["stores"]) + int(match["loads"]),
+            "static_shared_bytes": int(static[1]) if static else 0,
+        }
+    return kernels
+
+
+def readable_name(symbol: str) -> str:
+    """multiply<float, float, depth_outer> for its mangled form."""
+    name = run("c++filt", symbol).strip()
+    name = re.sub(r"mlmfast::cuda::|\(anonymous namespace\)::|^void ", "", name)
+    name = name.replace("(Layout)0", "depth_inner").replace("(Layout)1", "depth_outer")
+    return name[: name.index("(")].replace("__nv_bfloat16", "bf16")
+
+
+def dynamic_shared_bytes(compiler: str = "c++") -> Mapping[str, int]:
+    """By the kernel's name without its types; those not in it take none."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "shared.cc", str(Path(folder) / "shared")
+        source.write_text(SHARED_BYTES_PROGRAM)
+        run(compiler, "-std=c++20", *INCLUDE, "-o", program, str(source))
+        sizes = [int(size) for size in run(program).split()]
+    return {kernel: sizes[which] for kernel, which in TILE_KERNELS.items()}
+
+
+def kernel_resources(nvcc: str, architecture: str) -> dict[str, Figures]:
+    """Of all kernels of all sources."""
+    dynamic = dynamic_shared_bytes()
+    kernels = {}
+    for source in SOURCES:
+        for name, figures in compile_kernels(nvcc, source, architecture).items():
+            kernels[name] = figures | {"dynamic_shared_bytes": dynamic.get(name.split("<")[0], 0)}
+    return dict(sorted(kernels.items()))
+
+
+def nvcc_version(nvcc: str) -> str:
+    found = re.search(r"V(\d+\.\d+\.\d+)", run(nvcc, "--version"))
+    if found is None:
+        raise RuntimeError(f"{nvcc} --version names no version")
+    return found[1]
+
+
+def resource_report(nvcc: str) -> dict[str, object]:
+    kernels = {architecture: kernel_resources(nvcc, architecture) for architecture in ARCHITECTURES}
+    return {"nvcc": nvcc_version(nvcc), "kernels": kernels}
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: cuda_resources.py REPORT.json")
+    report = json.dumps(resource_report("nvcc"), indent=1)
+    Path(sys.argv[1]).write_text(report + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+// Random problems on the device for the tests of the CUDA kernels, and what the kernels make of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda/platform.h"
+#include "cuda/rule_math.h"
+#include "mlmfast/cuda_scoring_rules.h"
+#include "tests/check.h"
+
+namespace mlmfast::testing {
+
+using cuda::bf16;
+using cuda::Rule;
+
+constexpr int64_t kIgnore = -100;
+constexpr int kNumColumns = 7;  // of the coefficients
+
+inline void require(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
+  std::exit(2);
+}
+
+// An array on the device, filled with NaN, with a guard behind it that must stay as it was.
+class DeviceArray {
+ public:
+  explicit DeviceArray(int64_t num_bytes) : num_bytes_(num_bytes) {
+    const std::vector<unsigned char> fill(num_bytes + kGuard, 0xff);
+    require(cudaMalloc(&memory_, fill.size()), "cudaMalloc");
+    require(cudaMemcpy(memory_, fill.data(), fill.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() {
+    std::vector<unsigned char> guard(kGuard);
+    const unsigned char* end = static_cast<unsigned char*>(memory_) + num_bytes_;
+    require(cudaMemcpy(guard.data(), end, kGuard, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    check(std::all_of(guard.begin(), guard.end(), [](unsigned char x) { return x == 0xff; }), "written past an end");
+    require(cudaFree(memory_), "cudaFree");
+  }
+
+  void* get() const { return memory_; }
+  void write(const void* values) {
+    if (num_bytes_ == 0) return;
+    require(cudaMemcpy(memory_, values, num_bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  template <class T>
+  std::vector<T> read() const {
+    std::vector<T> values(num_bytes_ / sizeof(T));
+    if (num_bytes_ == 0) return values;
+    require(cudaMemcpy(values.data(), memory_, num_bytes_, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return values;
+  }
+
+ private:
+  static constexpr int64_t kGuard = 256;
+  void* memory_ = nullptr;
+  int64_t num_bytes_;
+};
+
+inline int64_t size_of(int32_t type) { return type == MLMFAST_CUDA_BFLOAT16 ? 2 : 4; }
+
+// Values that `type` holds, on the host in float and on the device in `type`.
+struct Values {
+  std::vector<float> host;
+  DeviceArray device;
+
+  Values(const std::vector<float>& values, int32_t type)
+      : host(values), device(static_cast<int64_t>(values.size()) * size_of(type)) {
+    if (type == MLMFAST_CUDA_FLOAT32) {
+      device.write(host.data());
+      return;
+    }
+    std::vector<bf16> rounded;
+    for (float& x : host) {
+      rounded.push_back(__float2bfloat16(x));
+      x = __bfloat162float(rounded.back());
+    }
+    device.write(rounded.data());
+  }
+};
+
+inline std::vector<float> read_as_float(const DeviceArray& array, int32_t type) {
+  if (type == MLMFAST_CUDA_FLOAT32) return array.read<float>();
+  std::vector<float> values;
+  for (const bf16 x : array.read<bf16>()) values.push_back(__bfloat162float(x));
+  return values;
+}
+
+struct Case {
+  int64_t N, V, D;
+  int32_t type = MLMFAST_CUDA_FLOAT32, bias_type = MLMFAST_CUDA_FLOAT32;
+  bool has_bias = true;
+  Rule rule = Rule::kLog;
+  double smoothing = 0.0;
+  bool masked_log = true;
+  float spread = 1.0f;         // of the logits, about
+  bool all_ignored = false;
+  int64_t scratch_limit = 0;   // of the backward pass
+  int64_t offset = 0;          // of the input from an aligned address, in elements
+
+  std::string name() const {
+    return "N " + std::to_string(N) + ", V " + std::to_string(V) + ", D " + std::to_string(D) + ", type " +
+           std::to_string(type) + ", rule " + std::to_string(static_cast<int>(rule)) + ", smoothing " +
+           std::to_string(smoothing) + ", spread " + std::to_string(spread) + ": ";
+  }
+};
+
+inline std::mt19937 generator(11);
+
+inline std::vector<float> normal_values(int64_t size, float scale) {
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(size);
+  for (float& x : values) x = normal(generator);
+  return values;
+}
+
+struct Outputs {
+  std::vector<float> loss, coefficients, grad_input, grad_weight, grad_bias;
+};
+
+// The problem of a case and its inputs.
+struct Inputs {
+  Values input, weight, bias;
+  std::vector<int64_t> target;
+  std::vector<float> grad_loss;
+  DeviceArray device_target, device_grad_loss;
+  mlmfast_cuda_rule_problem problem{};
+
+  explicit Inputs(const Case& c)
+      : input(normal_values(c.offset + c.N * c.D, c.spread / std::sqrt(static_cast<float>(c.D))), c.type),
+        weight(normal_values(c.V * c.D, 1.0f), c.type),
+        bias(normal_values(c.V, 1.0f), c.bias_type),
+        grad_loss(normal_values(c.N, 1.0f)),
+        device_target(c.N * 8),
+        device_grad_loss(c.N * 4) {
+    for (int64_t row = 0; row < c.N; ++row) {
+      target.push_back(c.all_ignored || row % 5 == 3 ? kIgnore : static_cast<int64_t>(generator() % c.V));
+    }
+    if (!c.has_bias) std::fill(bias.host.begin(), bias.host.end(), 0.0f);
+    input.host.erase(input.host.begin(), input.host.begin() + c.offset);
+    device_target.write(target.data());
+    device_grad_loss.write(grad_loss.data());
+    problem.num_rows = c.N;
+    problem.num_classes = c.V;
+    problem.hidden_size = c.D;
+    problem.input = static_cast<unsigned char*>(input.device.get()) + c.offset * size_of(c.type);
+    problem.weight = weight.device.get();
+    problem.bias = c.has_bias ? bias.device.get() : nullptr;
+    problem.target = static_cast<const int64_t*>(device_target.get());
+    problem.ignore_index = kIgnore;
+    problem.type = c.type;
+    problem.bias_type = c.bias_type;
+    problem.rule = static_cast<int32_t>(c.rule);
+    problem.masked_log = c.masked_log;
+    problem.smoothing = c.smoothing;
+  }
+};
+
+inline void succeed(int status, const std::string& what) {
+  if (status != 0) check(false, what + mlmfast_cuda_last_error());
+}
+
+inline Outputs run(const Case& c, const Inputs& inputs) {
+  const mlmfast_cuda_rule_problem* problem = &inputs.problem;
+  DeviceArray loss(c.N * 4), coefficients(c.N * 4 * kNumColumns);
+  DeviceArray grad_input(c.N * c.D * size_of(c.type)), grad_weight(c.V * c.D * size_of(c.type));
+  DeviceArray grad_bias(c.V * size_of(c.bias_type));
+  int64_t forward_bytes = 0, backward_bytes = 0;
+  succeed(mlmfast_cuda_rule_forward_scratch(problem, &forward_bytes), c.name());
+  succeed(mlmfast_cuda_rule_backward_scratch(problem, c.scratch_limit, &backward_bytes), c.name());
+  const DeviceArray forward_scratch(forward_bytes), backward_scratch(backward_bytes);
+  succeed(mlmfast_cuda_rule_forward(problem, static_cast<float*>(loss.get()), static_cast<float*>(coefficients.get()),
+                                    forward_scratch.get(), forward_bytes, nullptr),
+          c.name());
+  succeed(mlmfast_cuda_rule_backward(problem, static_cast<const float*>(inputs.device_grad_loss.get()),
+                                     static_cast<const float*>(coefficients.get()), grad_input.get(),
+                                     grad_weight.get(), c.has_bias ? grad_bias.get() : nullptr, backward_scratch.get(),
+                                     backward_bytes, nullptr),
+          c.name());
+  require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return {loss.read<float>(), coefficients.read<float>(), read_as_float(grad_input, c.type),
+          read_as_float(grad_weight, c.type), read_as_float(grad_bias, c.bias_type)};
+}
+
+}  // namespace mlmfast::testing
