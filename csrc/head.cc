@@ -11,13 +11,14 @@
 
 #include "cpu/head_kernels.h"
 #include "cpu/matrix_kernels.h"
+#include "mlmfast/weights.h"
 #include "top_k.h"
 
 namespace mlmfast {
 namespace {
 
 constexpr int64_t kCacheFloats = 128 * 1024;  // 512 KB: a row chunk and a tile's weights fit in L2 together
-constexpr int64_t kPassingFloats = 2048 * 1024;  // of rows, where weights are packed by tile: 8 MB
+constexpr int64_t kPassingFloats = 1024 * 1024;  // of rows, where weights are packed by tile: 4 MB
 constexpr int64_t kMaxTileColumns = 512;
 constexpr int64_t kBlockRows = 64;            // whole blocks of every kernel; a block's logits stay in L2
 constexpr int64_t kFindSlack = 16;            // floats find_greater may read past a tile
@@ -43,6 +44,7 @@ struct Workspace {
   std::optional<Operand> hidden_row;       // [1, H]
   std::optional<Linear> decoder;            // a tile's, where the weight is packed by tile
   const MatrixKernels* products = nullptr;  // those of all three
+  AlignedBuffer floats;                     // [H]
   AlignedBuffer tile;                       // [rows of the block, tile columns]
   AlignedBuffer masked;                     // [tile columns]
   AlignedBuffer panel;                      // [one unit of columns]
@@ -117,7 +119,14 @@ class Head::Pass {
     pack_hidden();
   }
 
-  const float* hidden_row(const Row& row) const { return inputs_.hidden + row.index * head_.hidden_size(); }
+  const float* hidden_row(const Row& row) {
+    const int64_t size = head_.hidden_size();
+    if (inputs_.hidden_bf16 == nullptr) return inputs_.hidden + row.index * size;
+    float* floats = workspace_.floats.reserve(size);
+    const uint16_t* words = inputs_.hidden_bf16 + row.index * size;
+    std::transform(words, words + size, floats, bf16_to_f32);
+    return floats;
+  }
 
   // Classes first .. first + columns of the weight, packed.
   struct Classes {

@@ -13,8 +13,7 @@
 namespace mlmfast {
 namespace {
 
-constexpr int64_t kChunkFloats = 2048 * 1024;  // of input rows that are not floats already
-constexpr int64_t kSliceUnit = 512;            // classes
+constexpr int64_t kSliceUnit = 512;  // classes
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void check(const LinearScoringRule& call) {
@@ -58,23 +57,25 @@ Slice make_slice(const LinearScoringRule& call, const ClassSlice& classes) {
 
 class Forward {
  public:
-  explicit Forward(const LinearScoringRule& call) : call_(call) {
+  explicit Forward(const LinearScoringRule& call)
+      : call_(call), num_rows_(call.input.rows), target_offsets_(1, 0), sums_(num_rows_), tails_(num_rows_) {
     for (const ClassSlice& classes : class_slices(call)) slices_.push_back(make_slice(call, classes));
+    for (int64_t row = 0; row < num_rows_; ++row) {
+      if (call.targets[row] >= 0) targets_.push_back(call.targets[row]);
+      target_offsets_.push_back(static_cast<int64_t>(targets_.size()));
+    }
+    target_logits_.resize(targets_.size());
   }
 
-  // The rows [begin, end).
-  void run(int64_t begin, int64_t end, float* losses, float* coefficients) {
-    select(begin, end);
-    if (!targets_.empty()) score(begin, end);
-    int64_t target = 0;
-    for (int64_t row = begin; row < end; ++row) {
-      const bool is_ignored = call_.targets[row] < 0;
+  void run(float* losses, float* coefficients) {
+    if (!targets_.empty()) sum();
+    if (!targets_.empty() && call_.rule.has_tail()) sum_tails();
+    for (int64_t row = 0; row < num_rows_; ++row) {
+      const int64_t target = target_offsets_[row];
+      const bool is_ignored = target == target_offsets_[row + 1];
       LossAndGradient g{};
       g.lse = kInfinity;
-      if (!is_ignored) {
-        g = evaluate(call_.rule, call_.weight.rows, target_logits_[target], sums_[row - begin], tails_[row - begin]);
-        ++target;
-      }
+      if (!is_ignored) g = evaluate(call_.rule, call_.weight.rows, target_logits_[target], sums_[row], tails_[row]);
       losses[row] = static_cast<float>(g.loss);
       const double values[kNumCoefficients] = {g.lse, g.a, g.b, 0, g.u, g.d, g.target_gradient};
       std::copy(values, values + kNumCoefficients, coefficients + row * kNumCoefficients);
@@ -82,53 +83,39 @@ class Forward {
   }
 
  private:
-  void select(int64_t begin, int64_t end) {
-    targets_.clear();
-    target_offsets_.assign(1, 0);
-    for (int64_t row = begin; row < end; ++row) {
-      if (call_.targets[row] >= 0) targets_.push_back(call_.targets[row]);
-      target_offsets_.push_back(static_cast<int64_t>(targets_.size()));
-    }
-  }
-
-  void score(int64_t begin, int64_t end) {
-    const int64_t num_rows = end - begin, num_targets = static_cast<int64_t>(targets_.size());
-    const float* hidden = hidden_rows(begin, num_rows);
-    target_logits_.resize(num_targets);
+  void sum() {
+    const int64_t num_targets = static_cast<int64_t>(targets_.size());
     for_every_slice([&](Slice& slice, HeadOutputs& outputs) {
       slice.target_ids.resize(num_targets);
-      for (int64_t t = 0; t < num_targets; ++t) slice.target_ids[t] = local(slice, t) < 0 ? 0 : local(slice, t);
+      for (int64_t t = 0; t < num_targets; ++t) slice.target_ids[t] = std::max(0, local(slice, t));
       slice.log_probs.resize(num_targets);
       slice.logits.resize(num_targets);
-      slice.sums.assign(num_rows, {});
+      slice.sums.resize(num_rows_);
       outputs.logit = slice.logits.data();
       outputs.sums = slice.sums.data();
-      score_slice(slice, hidden, num_rows, outputs);
+      score(slice, outputs);
       for (int64_t t = 0; t < num_targets; ++t) {
         if (local(slice, t) >= 0) target_logits_[t] = slice.logits[t];
       }
     });
-    sums_ = slices_[0].sums;
-    for (size_t i = 1; i < slices_.size(); ++i) {
-      for (int64_t r = 0; r < num_rows; ++r) merge(sums_[r], slices_[i].sums[r]);
+    for (const Slice& slice : slices_) {
+      for (int64_t r = 0; r < num_rows_; ++r) merge(sums_[r], slice.sums[r]);
     }
-    tails_.assign(num_rows, {});
-    if (call_.rule.has_tail()) score_tails(hidden, num_rows);
   }
 
-  void score_tails(const float* hidden, int64_t num_rows) {
-    thresholds_.resize(num_rows);
-    for (int64_t r = 0; r < num_rows; ++r) {
-      thresholds_[r] = static_cast<float>(tail_threshold(call_.rule, call_.weight.rows, sums_[r]));
+  void sum_tails() {
+    std::vector<float> thresholds(num_rows_);
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      thresholds[r] = static_cast<float>(tail_threshold(call_.rule, call_.weight.rows, sums_[r]));
     }
     for_every_slice([&](Slice& slice, HeadOutputs& outputs) {
-      slice.tails.assign(num_rows, {});
-      outputs.thresholds = thresholds_.data();
+      slice.tails.resize(num_rows_);
+      outputs.thresholds = thresholds.data();
       outputs.tails = slice.tails.data();
-      score_slice(slice, hidden, num_rows, outputs);
+      score(slice, outputs);
     });
     for (const Slice& slice : slices_) {
-      for (int64_t r = 0; r < num_rows; ++r) {
+      for (int64_t r = 0; r < num_rows_; ++r) {
         tails_[r].count += slice.tails[r].count;
         tails_[r].sum += slice.tails[r].sum;
       }
@@ -143,9 +130,15 @@ class Forward {
     });
   }
 
-  void score_slice(Slice& slice, const float* hidden, int64_t num_rows, HeadOutputs& outputs) {
+  void score(Slice& slice, HeadOutputs& outputs) {
     outputs.log_prob = slice.log_probs.data();
-    slice.head.score({hidden, num_rows, slice.target_ids.data(), target_offsets_.data()}, outputs);
+    HeadInputs inputs{nullptr, num_rows_, slice.target_ids.data(), target_offsets_.data()};
+    if (call_.input.dtype == DType::f32) {
+      inputs.hidden = reinterpret_cast<const float*>(call_.input.data);
+    } else {
+      inputs.hidden_bf16 = reinterpret_cast<const uint16_t*>(call_.input.data);
+    }
+    slice.head.score(inputs, outputs);
   }
 
   // A target among the classes of the slice, or -1.
@@ -154,22 +147,13 @@ class Forward {
     return is_there ? static_cast<int32_t>(targets_[t] - slice.classes.begin) : -1;
   }
 
-  const float* hidden_rows(int64_t begin, int64_t num_rows) {
-    const int64_t columns = call_.input.columns;
-    if (call_.input.dtype == DType::f32) return reinterpret_cast<const float*>(call_.input.data) + begin * columns;
-    float* rows = hidden_.reserve(num_rows * columns);
-    call_.input.read(begin * columns, num_rows * columns, rows);
-    return rows;
-  }
-
   const LinearScoringRule& call_;
+  int64_t num_rows_;
   std::vector<Slice> slices_;
-  AlignedBuffer hidden_;
   std::vector<int64_t> targets_, target_offsets_;  // [t], [rows + 1]
   std::vector<float> target_logits_;               // [t]
   std::vector<LogitSums> sums_;                    // [rows]
   std::vector<TailSums> tails_;                    // [rows]
-  std::vector<float> thresholds_;                  // [rows]
 };
 
 }  // namespace
@@ -187,13 +171,7 @@ std::vector<ClassSlice> class_slices(const LinearScoringRule& call) {
 
 void linear_scoring_rule_forward(const LinearScoringRule& call, float* losses, float* coefficients) {
   check(call);
-  Forward forward(call);
-  const int64_t num_rows = call.input.rows;
-  const int64_t most = call.input.dtype == DType::f32 ? std::max<int64_t>(1, num_rows)
-                                                      : std::max<int64_t>(1, kChunkFloats / call.input.columns);
-  for (int64_t begin = 0; begin < num_rows; begin += most) {
-    forward.run(begin, std::min(num_rows, begin + most), losses, coefficients);
-  }
+  Forward(call).run(losses, coefficients);
 }
 
 }  // namespace mlmfast

@@ -59,10 +59,11 @@ struct Workspace {
   Operand weight_transposed;  // [D, classes]
   Operand gradients_by_class;  // [classes, rows]
   AlignedBuffer lanes;         // [kNumLanes, rows]
-  AlignedBuffer logits;        // [classes, rows of a block]
   AlignedBuffer floats;        // [rows, D], then the gradient by the input, transposed: [D, rows]
-  AlignedBuffer classes, transposed_classes;  // [classes, D], [D, classes]
-  AlignedBuffer class_gradients;              // [classes, D]
+  AlignedBuffer classes;       // [classes, D]
+  // One after the other: logits [classes, rows of a block], the gradient by the weight [classes, D], the weight
+  // transposed [D, classes], the gradient by the input [rows of a panel, D].
+  AlignedBuffer tile;
   std::vector<float> class_sums;              // [classes]
   std::vector<int64_t> rows;                  // of the call that are not ignored
   std::vector<LogitGradients::Target> targets;  // of the chunk, by panel, then by class
@@ -191,7 +192,7 @@ class Backward {
     w_.class_sums.assign(count, 0.0f);
 
     const int64_t block = std::max(panel_rows_, kBlockFloats / tile_classes_ / panel_rows_ * panel_rows_);
-    float* logits = w_.logits.reserve(tile_classes_ * block);
+    float* logits = w_.tile.reserve(tile_classes_ * block);
     for (int64_t begin = 0; begin < padded_rows_; begin += block) {
       const int64_t rows = std::min(block, padded_rows_ - begin);
       w_.input.store_part(w_.weight, 0, count, begin, rows, logits, block);
@@ -225,7 +226,7 @@ class Backward {
     }
     if (gradients_.weight != nullptr) add_weight_gradients(first, count);
     if (gradients_.input != nullptr) {
-      float* transposed = w_.transposed_classes.reserve(columns_ * count);
+      float* transposed = w_.tile.reserve(columns_ * count);
       kernels_.transpose(weights, columns_, count, columns_, transposed, count);
       w_.weight_transposed.resize(columns_, count);
       w_.weight_transposed.write(0, transposed, count, columns_);
@@ -256,7 +257,7 @@ class Backward {
   void add_weight_gradients(int64_t first, int64_t count) {
     float* out = sums_ != nullptr                   ? sums_ + first * columns_
                  : call_.weight.dtype == DType::f32 ? static_cast<float*>(gradients_.weight) + first * columns_
-                                                    : w_.class_gradients.reserve(tile_classes_ * columns_);
+                                                    : w_.tile.reserve(tile_classes_ * columns_);
     if (is_first_) {
       w_.input_transposed.store(w_.gradients_by_class, out, columns_);
     } else {
@@ -268,7 +269,7 @@ class Backward {
   }
 
   void write_input_gradients() {
-    float* rows = w_.transposed_classes.reserve(panel_rows_ * columns_);
+    float* rows = w_.tile.reserve(panel_rows_ * columns_);
     for (int64_t begin = 0; begin < num_rows_; begin += panel_rows_) {
       const int64_t count = std::min(panel_rows_, num_rows_ - begin);
       kernels_.transpose(w_.floats.data() + begin, padded_rows_, columns_, count, rows, columns_);

@@ -18,15 +18,15 @@ class AlignedBuffer {
   float* reserve(int64_t size) {
     if (size > capacity_) {
       constexpr size_t kLine = 64, kHugePage = size_t{1} << 21;
-      const size_t wanted = static_cast<size_t>(size) * sizeof(float);
-      const size_t alignment = wanted < kHugePage ? kLine : kHugePage;
-      const size_t bytes = (wanted + alignment - 1) / alignment * alignment;
+      const size_t bytes = static_cast<size_t>(size) * sizeof(float);
       data_.reset();
       capacity_ = 0;
-      data_.reset(static_cast<float*>(std::aligned_alloc(alignment, bytes)));
-      if (!data_) throw std::bad_alloc();
+      void* memory = nullptr;
+      if (posix_memalign(&memory, bytes < kHugePage ? kLine : kHugePage, bytes) != 0) throw std::bad_alloc();
+      data_.reset(static_cast<float*>(memory));
 #ifdef MADV_HUGEPAGE
-      if (alignment == kHugePage) madvise(data_.get(), bytes, MADV_HUGEPAGE);
+      // Whole ones, so that the last takes no more memory than is used.
+      if (bytes >= kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
       capacity_ = size;
     }

@@ -19,6 +19,7 @@ struct HeadInputs {
   int64_t num_rows;               // m
   const int32_t* target_ids;      // [t]
   const int64_t* target_offsets;  // [m + 1]
+  const uint16_t* hidden_bf16 = nullptr;  // [m, H] in place of hidden
 };
 
 // Where results go, per target; a null pointer is not asked for. Natural logs. A target whose
