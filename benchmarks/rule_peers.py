@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mlmfast.functional import linear_score, linear_scoring_rule_loss
 
-ASPECT_RATIOS = (1, 2, 4, 8)
+ASPECT_RATIOS = (1, 2, 4)
 """Of the chunks of torch's linear_cross_entropy."""
 
 
