@@ -1,11 +1,14 @@
 // Losses and gradients against the same formulas over stored logits in double.
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 
 #include "check.h"
 #include "mlmfast/linear_scoring_rule.h"
+#include "parallel.h"
 #include "random_values.h"
 
 using namespace mlmfast;
@@ -199,6 +202,19 @@ void test_threads() {
   }
 }
 
+void test_exceptions_of_threads() {
+  std::atomic<int> num_run{0};
+  check_throws<std::runtime_error>(
+      [&] {
+        in_parallel(4, [&](int64_t i) {
+          ++num_run;
+          if (i >= 2) throw std::runtime_error("of a thread");
+        });
+      },
+      "work that failed in a thread");
+  check(num_run == 4, "all work is done although some failed");
+}
+
 // One minus the target's probability is 1e-11, and stays in the gradients of the other class.
 void test_near_certainty() {
   const double gap = 25.328436;  // log(1e11)
@@ -249,6 +265,7 @@ int main() {
   test_against_double();
   test_many_rows();
   test_threads();
+  test_exceptions_of_threads();
   test_near_certainty();
   test_all_ignored();
   test_bad_calls();

@@ -45,7 +45,7 @@ def evaluate(
     from mlmfast.rescoring import evaluation
     from mlmfast.rescoring.metrics import metric_named
 
-    check_report(report)
+    check_report(report, source, against, *lists.references)
     metrics = [
         metric_named(name, recipe=comparison.recipe, tokenize=comparison.tokenize)
         for name in dict.fromkeys(metric or ["wer"])

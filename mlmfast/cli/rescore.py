@@ -77,7 +77,7 @@ def rescore(
     from mlmfast.rescoring.weights import read_weights
 
     end_on_terminate()
-    check_report(report)
+    check_report(report, source, out.output, weights, *lists.references)
     if report is None and (metric is not None or comparison != ComparisonOptions()):
         raise SettingsError("--metric, and how it compares, are for --report; name one, or leave them out")
     if report is not None and out.resume:

@@ -11,15 +11,18 @@ from mlmfast.reports import Report, render, require_packages
 ENDINGS = (".html", ".htm")
 
 
-def check_report(path: Path | None) -> None:
-    """Before the work is done: raises SettingsError for a file that cannot become a page, MissingExtraError
-    without the packages that make one."""
+def check_report(path: Path | None, *others: str | Path | None) -> None:
+    """Before the work is done: raises SettingsError for a file that cannot become a page, or is one of the
+    others that the command reads or writes, MissingExtraError without the packages that make a page."""
     if path is None:
         return
     if path.suffix.lower() not in ENDINGS:
         raise SettingsError(f"--report {path}: expected a file whose name ends with .html")
     if not path.absolute().parent.is_dir():
         raise SettingsError(f"--report {path}: there is no folder {path.parent}; make it first")
+    for other in others:
+        if other is not None and Path(other).resolve() == path.resolve():
+            raise SettingsError(f"--report {path}: the command reads or writes this file, too; name another")
     require_packages()
 
 

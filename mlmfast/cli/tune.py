@@ -68,7 +68,7 @@ def tune(
     from mlmfast.rescoring.tuning import TuningSettings
 
     end_on_terminate()
-    check_report(report)
+    check_report(report, source, output, *lists.references)
     require_uncompressed(output)
     judge = metric_named(metric, recipe=comparison.recipe, tokenize=comparison.tokenize)
     settings = TuningSettings(

@@ -1,9 +1,9 @@
 """impl "cpu": linear + scoring rule in the compiled core, log, brier and spherical.
 
-float32 products are float32-accurate: three bfloat16 products each where the CPU multiplies those in
-hardware (bf16x3, within 1e-4 per log-probability), else plain ones. bfloat16 inputs are multiplied as
-they are and summed in float32. The core uses as many threads as torch does, over
-which the last bits of its sums vary.
+A float32 product is three of bfloat16 where the CPU multiplies those in hardware (bf16x3: within 1e-4 per
+log-probability for logits up to 30), else a plain one. bfloat16 inputs are multiplied as they are and summed
+in float32. The core uses as many threads as torch does, with which the last bits of its sums vary; each keeps
+about 16 MB of scratch and a float32 copy of the gradient by the input.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 
 import pytest
 from command_line import BERT, DATA
@@ -98,6 +99,7 @@ def test_eval(mlmfast_command, tmp_path):
         (("--report", "page.json"), "expected a file whose name ends with .html"),
         (("--report", "-"), "expected a file whose name ends with .html"),
         (("--report", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--report", "page.html", "--output", "./page.html"), "the command reads or writes this file, too"),
         (("--report", "page.html", "--resume", "--output", "o"), "--report shows a whole run"),
         (("--report", "page.html", "--metric", "ter"), "unknown metric 'ter'"),
         (("--metric", "wer"), "are for --report; name one, or leave them out"),
@@ -109,3 +111,18 @@ def test_what_is_refused_before_a_model_is_loaded(mlmfast_command, tmp_path, opt
     assert (run.status, run.out) == (2, b"")
     assert reason in run.err
     assert run.err.count("\n") == 1
+
+
+def test_a_page_over_the_lists_or_the_weights_is_refused(mlmfast_command, tmp_path):
+    lists, weights = tmp_path / "lists.html", tmp_path / "weights.html"
+    shutil.copy(SPEECH, lists)
+    for command in (
+        ("eval", lists, "--report", lists),
+        ("eval", SPEECH, "--against", lists, "--report", lists),
+        ("tune", SPEECH, "--output", weights, "--report", weights),
+    ):
+        run = mlmfast_command.run(*command)
+        assert run.status == 2
+        assert "the command reads or writes this file, too" in run.err
+    assert lists.read_bytes() == SPEECH.read_bytes()
+    assert not weights.exists()
