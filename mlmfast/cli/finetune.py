@@ -87,13 +87,14 @@ def finetune(
     held_out_rows = None if held_out is None else rows_of([held_out])
     say(
         f"{rows.num_texts:,} texts ({rows.num_empty:,} empty), {rows.num_rows:,} rows, {rows.num_tokens:,} "
-        f"tokens; {settings.steps * settings.batch_size / rows.num_rows:.2f} epochs",
+        f"tokens ({rows.num_unknown:,} unknown); {settings.steps * settings.batch_size / rows.num_rows:.2f} epochs",
         checkpoints.quiet,
     )
     with (
         TrainingProgress(settings.steps, quiet=checkpoints.quiet) as progress,
         stop_reported(
-            lambda: f"step {progress.num_done:,}, with a checkpoint of step {progress.num_saved:,}",
+            lambda: f"step {progress.num_done:,}, with "
+            + (f"a checkpoint of step {progress.num_saved:,}" if progress.num_saved else "no checkpoint yet"),
             str(output),
         ),
     ):

@@ -95,7 +95,9 @@ class OptimiserOptions:
     )
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch; by default its own choice.")] = None
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Of torch; by default its own choice.")
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -30,19 +30,35 @@ class Checkpoint:
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Raises OutputError; the checkpoint that was there is then still there."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Raises OutputError; the checkpoint that was there is then still there, and nothing beside it."""
+    temporary = temporary_path(path)
     content = {f: getattr(checkpoint, f) for f in Checkpoint.__dataclass_fields__}
     with os_errors_named(path):
-        with temporary.open("wb") as file:
-            try:
-                torch.save(content, file)
-            except RuntimeError as error:  # how torch reports a write that came to nothing
-                raise OSError(str(error).splitlines()[0]) from error
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with temporary.open("wb") as file:
+                _save(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         sync_folder(path.parent)
+
+
+def temporary_path(path: Path) -> Path:
+    """Where a file is written before it replaces the one at `path`."""
+    return path.with_name(path.name + ".tmp")
+
+
+def _save(content: dict[str, Any], file: IO[bytes]) -> None:
+    """Raises OSError."""
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:  # torch's own words about an archive cut short, raised over the cause
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def read_checkpoint(path: Path, settings_sha256: str) -> Checkpoint | None:

@@ -25,6 +25,7 @@ from mlmfast.io.meta import (
     write_meta,
 )
 from mlmfast.io.output import os_errors_named
+from mlmfast.training.checkpoint import temporary_path
 from mlmfast.types import JsonRecord
 
 TOKENIZER_FILES = (
@@ -51,6 +52,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.pt"
         self._meta = path / "training"
+        self._model = path / "model.tmp"
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path} is a file; give a folder for the output")
         found = read_meta(self._meta)
@@ -58,10 +60,17 @@ class RunFolder:
             self._require_empty()
         self.is_complete = found is not None and self._continues(found, resume)
 
-    def start(self) -> None:
-        """Makes the folder, and says in it what will come. Raises OutputError."""
+    def make(self) -> None:
+        """Makes the folder, so that its metrics file can be locked. Raises OutputError."""
         with os_errors_named(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Says in the folder what will come, once its metrics file is locked. Raises OutputError."""
+        with os_errors_named(self.path):
+            # What a killed run was writing may be what fills the disk.
+            temporary_path(self.checkpoint).unlink(missing_ok=True)
+            shutil.rmtree(self._model, ignore_errors=True)
             write_meta(self._meta, Meta(self.settings, Progress()))
 
     @property
@@ -74,22 +83,21 @@ class RunFolder:
 
         num_records: lines of the metrics file.
         """
-        temporary = self.path / "model.tmp"
         with os_errors_named(self.path):
-            shutil.rmtree(temporary, ignore_errors=True)
             try:
                 with quiet_transformers():
-                    model.save_pretrained(temporary)
+                    model.save_pretrained(self._model)
             except SafetensorError as error:
                 raise OSError(str(error)) from error
             for pattern in TOKENIZER_FILES:
                 for file in sorted(tokenizer_folder.glob(pattern)):
-                    shutil.copyfile(file, temporary / file.name)
-            for file in sorted(temporary.iterdir()):
+                    shutil.copyfile(file, self._model / file.name)
+            for file in sorted(self._model.iterdir()):
+                shutil.copymode(self.metrics, file)  # safetensors files come readable for their owner alone
                 with file.open("rb") as written:
                     os.fsync(written.fileno())
                 os.replace(file, self.path / file.name)
-            temporary.rmdir()
+            self._model.rmdir()
             sync_folder(self.path)
             progress = Progress(
                 records=num_records,
@@ -111,8 +119,11 @@ class RunFolder:
         return {} if found is None or found.summary is None else found.summary
 
     def _require_empty(self) -> None:
-        there = sorted(file.name for file in self.path.iterdir()) if self.path.exists() else []
-        if there not in ([], [f"{meta_path(self._meta).name}.tmp"]):
+        files = self.path.iterdir() if self.path.exists() else ()
+        # A run that died before its meta was in place leaves nothing but these.
+        begun = (temporary_path(meta_path(self._meta)), *([self.metrics] if is_empty_file(self.metrics) else []))
+        there = sorted(file.name for file in files if file not in begun)
+        if there:
             raise OutputError(
                 f"{self.path} is not empty ({', '.join(there[:3])}) and has no {meta_path(self._meta).name}, "
                 "so it may not be ours; choose another output"

@@ -59,7 +59,7 @@ class TrainingRows:
     """R rows, special tokens included.
 
     input_ids int32[N]; word_index int64[N], -1 for a special token; offsets int64[R+1]; num_texts read,
-    num_empty of them without a token.
+    num_empty of them without a token; num_unknown: ordinary tokens that are the unknown token.
     """
 
     input_ids: Int32Array
@@ -67,6 +67,7 @@ class TrainingRows:
     offsets: Int64Array
     num_texts: int
     num_empty: int
+    num_unknown: int
 
     @property
     def num_rows(self) -> int:
@@ -127,8 +128,9 @@ def training_rows(
         starts, counts = contents.offsets[:-1], np.minimum(lengths, room)
     else:
         starts, counts = _split(contents.offsets[:-1], lengths, room)
-    rows = _framed(contents, starts[counts > 0], counts[counts > 0], prefix, suffix)
-    return TrainingRows(*rows, num_texts, num_empty)
+    ids, words, offsets = _framed(contents, starts[counts > 0], counts[counts > 0], prefix, suffix)
+    num_unknown = int(np.sum((ids == tokenizer.special.unknown_id) & (words >= 0)))
+    return TrainingRows(ids, words, offsets, num_texts, num_empty, num_unknown)
 
 
 def _frame(tokenizer: Tokenizer) -> tuple[Int32Array, Int32Array]:

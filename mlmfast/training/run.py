@@ -11,7 +11,7 @@ import torch
 
 from mlmfast.engines.base import ModelFiles
 from mlmfast.engines.torch_load import choose_device
-from mlmfast.errors import SettingsError
+from mlmfast.errors import SettingsError, TrainingError
 from mlmfast.training.masking import Vocabulary
 from mlmfast.training.metrics_file import MetricsFile, read_metrics
 from mlmfast.training.model import TrainedModel
@@ -42,7 +42,7 @@ def finetune(
     machine and number of threads bit for bit as if it had not stopped; a complete one is left as it is.
 
     Raises SettingsError for settings that do not fit, ModelError, OutputError for a folder that is not
-    this run's, TrainingError for a loss that is not finite.
+    this run's, TrainingError for a loss or weights that are not finite and a run without any target.
     """
     if held_out is None and settings.evaluate_every is not None:
         raise SettingsError("there is no held-out text to evaluate with; give --held-out FILE")
@@ -53,10 +53,16 @@ def finetune(
     started = time.monotonic()
     model = TrainedModel(files, device=device)
     trainer = Trainer(model, Vocabulary.of(files.tokenizer), rows, held_out, settings, folder)
-    folder.start()
+    folder.make()
     with MetricsFile(folder.metrics) as metrics:
+        folder.start()
         num_before = trainer.run(metrics, listener)
         records = read_metrics(folder.metrics)
+        if not any(record.get("num_targets") for record in records):
+            raise TrainingError(
+                f"none of the {settings.steps} steps had a target, so nothing was learnt; take a higher "
+                "--mask-probability, a larger --batch-size or longer texts"
+            )
         evaluations = [record["held_out"] for record in records if "held_out" in record]
         summary: JsonRecord = {
             "steps": settings.steps,

@@ -96,7 +96,11 @@ class TrainingSettings:
     masking: MaskingSettings = field(default_factory=MaskingSettings)
 
     def __post_init__(self) -> None:
+        from mlmfast.kernels.rule_chunked import MAX_ALPHA
+
         require_one_of("precision", self.precision, PRECISIONS)
+        if self.rule.alpha > MAX_ALPHA:
+            raise SettingsError(f"alpha is {self.rule.alpha}; expected at most {MAX_ALPHA} to train with")
         for name in ("steps", "batch_size", "max_batch_tokens", "checkpoint_every"):
             require_whole(name, getattr(self, name), 1)
         for name in ("log_steps", "freeze_layers", "seed"):

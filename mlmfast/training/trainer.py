@@ -68,8 +68,8 @@ class Trainer:
     def run(self, metrics: MetricsFile, listener: Listener) -> int:
         """All steps not done yet; how many were done before.
 
-        Raises TrainingError for a loss or gradient that is not finite: the last checkpoint stays. Raises
-        OutputError if the folder cannot be written or its checkpoint not be read.
+        Raises TrainingError for a loss, gradient or weights that are not finite: the last checkpoint stays.
+        Raises OutputError if the folder cannot be written or its checkpoint not be read.
         """
         settings = self._settings
         devices = [self._model.device] if self._model.device.type == "cuda" else []
@@ -177,6 +177,8 @@ class Trainer:
         return batch
 
     def _save(self, step: int, metrics: MetricsFile) -> None:
+        if not all(bool(p.isfinite().all()) for p in self._model.huggingface.parameters()):
+            raise self._error(step, "its update made weights that are not finite")
         write_checkpoint(
             self._folder.checkpoint,
             Checkpoint(

@@ -119,7 +119,7 @@ def test_a_page_over_the_lists_or_the_weights_is_refused(mlmfast_command, tmp_pa
     for command in (
         ("eval", lists, "--report", lists),
         ("eval", SPEECH, "--against", lists, "--report", lists),
-        ("tune", SPEECH, "--output", weights, "--report", weights),
+        ("tune", SPEECH, "--metric", "wer", "--output", weights, "--report", weights),
     ):
         run = mlmfast_command.run(*command)
         assert run.status == 2
