@@ -21,6 +21,7 @@ from mlmfast.cli.training_options import (
 from mlmfast.errors import SettingsError
 
 if TYPE_CHECKING:
+    from mlmfast.cli.training_progress import TrainingProgress
     from mlmfast.io import InputRecord
 
 
@@ -87,16 +88,13 @@ def finetune(
     held_out_rows = None if held_out is None else rows_of([held_out])
     say(
         f"{rows.num_texts:,} texts ({rows.num_empty:,} empty), {rows.num_rows:,} rows, {rows.num_tokens:,} "
-        f"tokens ({rows.num_unknown:,} unknown); {settings.steps * settings.batch_size / rows.num_rows:.2f} epochs",
+        f"tokens ({rows.num_unknown:,} unknown); "
+        f"{settings.steps * settings.batch_size / rows.num_rows:.2f} epochs",
         checkpoints.quiet,
     )
     with (
         TrainingProgress(settings.steps, quiet=checkpoints.quiet) as progress,
-        stop_reported(
-            lambda: f"step {progress.num_done:,}, with "
-            + (f"a checkpoint of step {progress.num_saved:,}" if progress.num_saved else "no checkpoint yet"),
-            str(output),
-        ),
+        stop_reported(lambda: _done(progress), str(output)),
     ):
         summary = run(
             files,
@@ -115,6 +113,11 @@ def finetune(
             f"after: {evaluation_said(summary['held_out_after'])}"
         )
     say(said, checkpoints.quiet)
+
+
+def _done(progress: TrainingProgress) -> str:
+    saved = f"a checkpoint of step {progress.num_saved:,}" if progress.num_saved else "no checkpoint yet"
+    return f"step {progress.num_done:,}, with {saved}"
 
 
 def _require_held_out_apart(texts: list[str], held_out: str | None) -> None:

@@ -41,7 +41,9 @@ class LossOptions:
     rule: Annotated[str, typer.Option(help="The loss: log, brier, spherical, power or pseudospherical.")] = (
         "log"
     )
-    alpha: Annotated[float, typer.Option(help="Exponent of power and pseudospherical, above 1.")] = 2.0
+    alpha: Annotated[
+        float, typer.Option(help="Exponent of power and pseudospherical, above 1, at most 6.")
+    ] = 2.0
     smoothing: Annotated[
         float, typer.Option(help="Share of the target's weight spread over the vocabulary.")
     ] = 0.0

@@ -119,10 +119,13 @@ class RunFolder:
         return {} if found is None or found.summary is None else found.summary
 
     def _require_empty(self) -> None:
-        files = self.path.iterdir() if self.path.exists() else ()
-        # A run that died before its meta was in place leaves nothing but these.
-        begun = (temporary_path(meta_path(self._meta)), *([self.metrics] if is_empty_file(self.metrics) else []))
-        there = sorted(file.name for file in files if file not in begun)
+        # A run that died before its meta was in place leaves an empty metrics file and half a meta.
+        half = temporary_path(meta_path(self._meta))
+        there = sorted(
+            file.name
+            for file in (self.path.iterdir() if self.path.exists() else ())
+            if file != half and not (file == self.metrics and file.stat().st_size == 0)
+        )
         if there:
             raise OutputError(
                 f"{self.path} is not empty ({', '.join(there[:3])}) and has no {meta_path(self._meta).name}, "

@@ -60,7 +60,7 @@ def finetune(
         records = read_metrics(folder.metrics)
         if not any(record.get("num_targets") for record in records):
             raise TrainingError(
-                f"none of the {settings.steps} steps had a target, so nothing was learnt; take a higher "
+                "no step had a target, so nothing was learnt; take a higher "
                 "--mask-probability, a larger --batch-size or longer texts"
             )
         evaluations = [record["held_out"] for record in records if "held_out" in record]

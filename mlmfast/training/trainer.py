@@ -178,7 +178,7 @@ class Trainer:
 
     def _save(self, step: int, metrics: MetricsFile) -> None:
         if not all(bool(p.isfinite().all()) for p in self._model.huggingface.parameters()):
-            raise self._error(step, "its update made weights that are not finite")
+            raise self._error(step, "weights are no longer finite")
         write_checkpoint(
             self._folder.checkpoint,
             Checkpoint(

@@ -56,6 +56,7 @@ def uninterrupted(command, texts, tmp_path_factory) -> Path:
     run = start(command, texts, output).wait()
     assert run.status == 0, run.err
     assert "151 texts (1 empty), 150 rows" in run.err
+    assert " tokens (0 unknown); " in run.err
     assert "step 0: held-out log-loss" in run.err
     assert "step 12: held-out log-loss" in run.err
     assert f"{output} holds the tuned model; held-out before: log-loss" in run.err
@@ -141,6 +142,31 @@ def test_a_stopped_run_says_how_to_go_on(command, texts, tmp_path):
     assert "started with other settings (seed: 0, now 1)" in other.err
 
 
+def test_a_run_stopped_before_its_first_checkpoint_says_so(command, texts, tmp_path):
+    output = tmp_path / "model"
+    running = start(command, texts, output, "--steps", 1000, "--checkpoint-every", 1000)
+    wait_for_lines(output, 3)
+    running.send(signal.SIGINT)
+    run = running.wait()
+    assert run.status == 130
+    assert re.search(r"stopped after step \d+, with no checkpoint yet;", run.err)
+
+
+def test_far_too_many_threads_are_refused(command, texts, tmp_path):
+    run = finetune(command, texts[0], "--threads", 100_000, "--output", tmp_path / "model")
+    assert run.status == 2
+    assert "100000 is not in the range 1<=x<=1024" in run.err
+    assert not (tmp_path / "model").exists()
+
+
+def test_unknown_tokens_are_counted(command, tmp_path):
+    (tmp_path / "in.txt").write_bytes(lines("\u2603 \u2603 we"))
+    run = finetune(command, tmp_path / "in.txt", "--steps", 1, "--mask-probability", 1,
+                   "--output", tmp_path / "model")  # fmt: skip
+    assert run.status == 0, run.err
+    assert "3 tokens (2 unknown)" in run.err
+
+
 def test_a_complete_run_is_left_alone(command, texts, uninterrupted):
     before = content(uninterrupted)
     run = start(command, texts, uninterrupted, "--resume").wait()
@@ -199,6 +225,7 @@ def test_progress_on_a_terminal(command, texts, tmp_path):
         (b"a\n", ("--rule", "brer"), 2, "expected one of log, brier, spherical, power"),
         (b"a\n", ("--smoothing", 1), 2, "smoothing"),
         (b"a\n", ("--rule", "power", "--alpha", 1), 2, "alpha"),
+        (b"a\n", ("--rule", "power", "--alpha", 9), 2, "alpha is 9.0; expected at most 6 to train with"),
         (b"a\n", ("--mask-share", 0.95), 2, "together are at most 1"),
         (b"a\n", ("--mask-probability", 0), 2, "mask probability is 0.0"),
         (b"a\n", ("--schedule", "linear"), 2, "unknown schedule 'linear'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 from collections.abc import Iterator
@@ -10,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from interrupted_runs import SETTINGS, Death, DyingListener, content, die_after, run
 from training_runs import HELD_OUT, Silent
 
 from mlmfast.errors import OutputError
 from mlmfast.training import ScheduleSettings
+from mlmfast.training.checkpoint import Checkpoint, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +121,36 @@ def test_a_full_disk_is_said_and_leaves_the_checkpoint_before(unfinished, uninte
     with no_file_above(100_000), pytest.raises(OutputError, match=r"cannot write \S+checkpoint\.pt"):
         run(unfinished)
     assert (unfinished / "checkpoint.pt").read_bytes() == checkpoint
+    assert not (unfinished / "checkpoint.pt.tmp").exists()
     run(unfinished)
     assert content(unfinished) == uninterrupted
+
+
+@pytest.mark.parametrize("num_bytes", [10, 8192, 100_000])
+def test_a_full_disk_is_said_in_the_systems_words(tmp_path, num_bytes):
+    checkpoint = Checkpoint(1, {"weight": torch.zeros(50_000)}, {}, 0, "")
+    with (
+        no_file_above(num_bytes),
+        pytest.raises(OutputError, match=r"cannot write \S+checkpoint\.pt: File too large; check"),
+    ):
+        write_checkpoint(tmp_path / "checkpoint.pt", checkpoint)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_run_was_writing_is_removed_before_anything_is_written(unfinished, monkeypatch):
+    left = (unfinished / "checkpoint.pt.tmp", unfinished / "model.tmp" / "model.safetensors")
+    left[1].parent.mkdir()
+    for file in left:
+        file.write_bytes(b"half")
+
+    def full(path: Path, meta: object) -> None:
+        assert not any(file.exists() for file in left)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mlmfast.training.output.write_meta", full)
+    with pytest.raises(OutputError, match="No space left"):
+        run(unfinished)
+    assert not any(file.exists() for file in left)
 
 
 def test_a_full_disk_at_the_end_leaves_no_half_model(tmp_path, uninterrupted):
@@ -139,14 +170,18 @@ def test_a_full_disk_at_the_end_leaves_no_half_model(tmp_path, uninterrupted):
     assert content(tmp_path / "model") == uninterrupted
 
 
-def test_two_runs_cannot_write_one_folder(tmp_path):
+def test_two_runs_cannot_write_one_folder(tmp_path, uninterrupted):
     folder = tmp_path / "model"
 
     class Rival(DyingListener):
         def stepped(self, record: dict) -> None:
+            before = (folder / "training.meta.json").read_bytes()
             with pytest.raises(OutputError, match="another run is writing"):
-                run(folder)
+                run(folder, replace(SETTINGS, seed=1), resume=False)
+            assert (folder / "training.meta.json").read_bytes() == before
             super().stepped(record)
 
     with pytest.raises(Death):
         run(folder, listener=Rival(1))
+    run(folder)
+    assert content(folder) == uninterrupted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from training_runs import (
 )
 
 import mlmfast
-from mlmfast.errors import InputError, OutputError, SettingsError, TrainingError
+from mlmfast.errors import InputError, OutputError, SettingsError
 from mlmfast.functional import ScoringRule
 from mlmfast.training import MaskingSettings, ScheduleSettings, TrainingSettings
 from mlmfast.training.run import finetune
@@ -201,27 +202,15 @@ def test_gradients_are_clipped(tmp_path):
     assert moved[1e-12] < 1e-6 < 1e-3 < moved[math.inf]
 
 
-@pytest.mark.parametrize("checkpoint_every", [1, 100])
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, checkpoint_every):
-    settings = TrainingSettings(
-        steps=9,
-        batch_size=6,
-        checkpoint_every=checkpoint_every,
-        schedule=ScheduleSettings(1e30, "constant"),
-    )
-    kept = "checkpoint.pt stays" if checkpoint_every == 1 else "no checkpoint was written yet"
-    with pytest.raises(TrainingError, match=rf"step 2: the loss is (nan|inf).*{kept}.*lower --learning-rate"):
-        tuned(tmp_path / "a", settings)
-    assert (tmp_path / "a" / "checkpoint.pt").exists() == (checkpoint_every == 1)
-    assert not (tmp_path / "a" / "model.safetensors").exists()
-
-
-def test_a_batch_without_a_target_changes_nothing_and_says_so(tmp_path):
-    settings = replace(SHORT, batch_size=1, masking=MaskingSettings(1e-9))
-    records = steps(tuned(tmp_path / "a", settings, held_out=None))
-    assert [(r["loss"], r["num_targets"], r["gradient_norm"]) for r in records] == [(None, 0, 0.0)] * 4
-    before, after = weights(DATA / "models" / "bert"), weights(tmp_path / "a")
-    assert all(torch.equal(before[name], weight) for name, weight in after.items())
+def test_the_models_files_have_the_mode_of_any_other_file(tmp_path):
+    for mask, mode in ((0o022, 0o644), (0o027, 0o640)):
+        before = os.umask(mask)
+        try:
+            tuned(tmp_path / str(mask), ONE_STEP, held_out=None)
+        finally:
+            os.umask(before)
+        modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / str(mask)).iterdir()}
+        assert set(modes.values()) == {mode}, modes
 
 
 def test_held_out_texts_without_a_target_are_refused(tmp_path):

@@ -39,6 +39,14 @@ def test_empty_texts_are_left_out_and_counted():
     assert row(rows, 0) == row(rows, 1)
 
 
+def test_unknown_tokens_are_counted_in_the_rows():
+    unknown = tiny_files().tokenizer.special.unknown_id
+    rows = rows_of(["\u2603 we \u2603", "we", "\u2603"])
+    assert rows.num_unknown == contents(rows).count(unknown) == 3
+    assert rows_of([TEXT]).num_unknown == 0
+    assert rows_of(["we " + "\u2603 " * 9], settings=RowSettings("truncate"), max_length=6).num_unknown == 3
+
+
 def test_special_tokens_in_a_text_are_plain_text():
     special = tiny_files().tokenizer.special
     rows = rows_of(["a [MASK] b"])

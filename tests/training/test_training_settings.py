@@ -25,6 +25,7 @@ SHORT = TrainingSettings(steps=4)
         ({"weight_decay": -1.0}, "weight_decay is -1.0"),
         ({"max_gradient_norm": 0.0}, "max_gradient_norm is 0.0"),
         ({"seed": -1}, "seed is -1"),
+        ({"rule": ScoringRule("power", 9)}, "alpha is 9; expected at most 6"),
         ({"schedule": ScheduleSettings(1e-3, "cosine", 4)}, "warmup_steps is 4; expected less than the 4"),
     ],
 )
