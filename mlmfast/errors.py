@@ -46,7 +46,7 @@ class OutputError(MlmfastError):
 
 
 class TrainingError(MlmfastError):
-    """A training run that cannot go on: its loss or gradient is not finite."""
+    """A training run that cannot go on: its loss, gradient or weights are not finite, or it has no target."""
 
 
 class MissingExtraError(MlmfastError, ImportError):
