@@ -25,7 +25,7 @@ def status_mb(field: str) -> float:
 
 def measure(name: str, shape: Shape, dtype: torch.dtype) -> float:
     """Of the second call of the process; a tiny first one has loaded the libraries."""
-    loss = dict(losses(RULE, compiled=False))[name]
+    loss = dict(losses(RULE))[name]
     loss(make_problem(WARM_UP, dtype)).backward()
     problem = make_problem(shape, dtype)
     before = status_mb("VmRSS")
@@ -42,7 +42,7 @@ def memory_table(shape: Shape, dtype: torch.dtype) -> str:
         "| contestant | MB beyond inputs, gradients and an accumulator | of the float32 logits |",
         "|---|---:|---:|",
     ]
-    for name, _ in losses(RULE, compiled=False):
+    for name, _ in losses(RULE):
         command = [
             sys.executable,
             __file__,

@@ -97,22 +97,23 @@ def ours(rule: str) -> Loss:
     return lambda p: linear_scoring_rule_loss(p.input, p.weight, p.target, linear_bias=p.bias, rule=rule)
 
 
-def losses(rule: str, *, compiled: bool) -> Iterator[tuple[str, Loss]]:
-    """Name and loss of every contestant, ours first."""
+def losses(rule: str, *, compiled: bool = False, chunked: bool = True) -> Iterator[tuple[str, Loss]]:
+    """Name and loss of every contestant, ours first. chunked: also torch's linear_cross_entropy in chunks."""
     yield "mlmfast", ours(rule)
     yield "torch eager", EAGER[rule]
     if compiled:
         yield "torch.compile", torch.compile(EAGER[rule])
     if rule == "log" and hasattr(F, "linear_cross_entropy"):
-        yield "linear_cross_entropy", chunked(None)
-        if hasattr(torch.nn, "LinearCrossEntropyOptions"):
-            yield "linear_cross_entropy auto chunks", chunked(torch.nn.LinearCrossEntropyOptions())
+        yield "linear_cross_entropy", linear_cross_entropy(None)
+        if chunked and hasattr(torch.nn, "LinearCrossEntropyOptions"):
+            automatic = torch.nn.LinearCrossEntropyOptions()
+            yield "linear_cross_entropy auto chunks", linear_cross_entropy(automatic)
             for ratio in ASPECT_RATIOS:
                 options = torch.nn.LinearCrossEntropyOptions(chunking_method=f"aspect_ratio:{ratio}")
-                yield f"linear_cross_entropy aspect_ratio:{ratio}", chunked(options)
+                yield f"linear_cross_entropy aspect_ratio:{ratio}", linear_cross_entropy(options)
 
 
-def chunked(options: object) -> Loss:
+def linear_cross_entropy(options: object) -> Loss:
     extra = {} if options is None else {"options": options}
     return lambda p: F.linear_cross_entropy(p.input, p.weight, p.target, linear_bias=p.bias, **extra).float()
 
