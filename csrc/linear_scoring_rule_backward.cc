@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kPackedWords = 2048 * 1024;  // of a chunk of rows, in both forms: 8 MB
 constexpr int64_t kTileWords = 96 * 1024;      // of a tile of classes
-constexpr int64_t kMaxTileClasses = 512;
+constexpr int64_t kMaxTileClasses = 192;
 constexpr int64_t kBlockFloats = 128 * 1024;  // logits that stay in L2
 
 enum Column { kLse, kA, kB, kUnused, kU, kD, kTargetGradient };
