@@ -260,7 +260,7 @@ Head::Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int
       products_(matrix_kernels(precision, isa)),
       packing_(packing),
       weight_(packing == Packing::by_tile ? weight : ReadRows()),
-      bias_(bias),
+      bias_(packing == Packing::by_tile ? bias : nullptr),
       decoder_(packing == Packing::by_tile ? Linear(products_)
                                            : Linear(weight, bias, vocab_size, hidden_size, products_)) {
   const int64_t unit = std::max(kHeadColumns, products_.panel_columns);

@@ -11,8 +11,9 @@ from tiny_models import MODELS
 import mlmfast
 from mlmfast import _core
 from mlmfast.engines.base import Engine, ModelFiles, Outputs
-from mlmfast.engines.native_engine import BF16_ISAS, NativeEngine
+from mlmfast.engines.native_engine import NativeEngine
 from mlmfast.engines.self_check import LARGEST_DIFFERENCE, check_batch, fastest_exact
+from mlmfast.kernels.head import BF16_ISAS
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 AVAILABLE = _core.available_isas()

@@ -6,12 +6,10 @@ from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.self_check import fastest_exact
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
-from mlmfast.kernels.head import chosen_isa, target_outputs
+from mlmfast.kernels.head import chosen_isa, multiplies_bfloat16, target_outputs
 from mlmfast.models.source import EMBEDDED_FOLDER
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
-BF16_ISAS = ("avx512_bf16", "amx")
-"""Where three bfloat16 products are faster than a float32 one."""
 FAST = "bf16x3"
 
 
@@ -23,7 +21,7 @@ class NativeEngine:
         """In bf16x3 where this CPU multiplies bfloat16 and the model stays exact in it, else in float32.
 
         Raises what the constructor raises."""
-        if chosen_isa() not in BF16_ISAS:
+        if not multiplies_bfloat16():
             return cls(files)
         if files.source.folder == EMBEDDED_FOLDER:  # checked by the tests, so that it loads quickly
             return cls(files, precision=FAST)

@@ -8,19 +8,17 @@ about 16 MB of scratch and a float32 copy of the gradient by the input.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mlmfast.errors import MissingExtraError
-from mlmfast.kernels.head import load_core
+from mlmfast.kernels.head import load_core, multiplies_bfloat16
 from mlmfast.kernels.rules import ScoringRule
 
 CORE_RULES = {"log": "log", "power": "brier", "pseudospherical": "spherical"}
 """The core's name of a family's member with alpha 2."""
-MATRIX_UNITS = {"amx_bf16", "avx512_bf16"}
 
 
 def can_run(input: Tensor, weight: Tensor, rule: ScoringRule) -> str | None:
@@ -112,11 +110,6 @@ def numpy_of(tensor: Tensor) -> Any:
 
 def precision_of(input: Tensor) -> str:
     """The core's precision of products of such inputs."""
-    return "bfloat16" if input.dtype == torch.bfloat16 else float32_products()
-
-
-@cache
-def float32_products() -> str:
-    core = load_core()
-    is_fast = core.isa() in ("amx", "avx512_bf16") and not MATRIX_UNITS.isdisjoint(core.cpu_features())
-    return "bf16x3" if is_fast else "float32"
+    if input.dtype == torch.bfloat16:
+        return "bfloat16"
+    return "bf16x3" if multiplies_bfloat16() else "float32"

@@ -71,9 +71,9 @@ class Head {
   const HeadKernels& kernels_;
   const MatrixKernels& products_;
   Packing packing_;
-  ReadRows weight_;     // where packed by tile
+  ReadRows weight_;  // where packed by tile, and so is bias_
   const float* bias_;
-  Linear decoder_;      // where packed once
+  Linear decoder_;  // where packed once
   int64_t tile_columns_;          // columns whose weights stay in L2 while the rows pass
   AlignedBuffer subset_penalty_;  // [V rounded up to whole tiles], 0 for a flagged class, -inf for the others
 };
