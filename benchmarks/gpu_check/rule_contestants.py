@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from rule_peers import EAGER, Loss, Problem, Shape, chunked
+from rule_peers import EAGER, Loss, Problem, Shape, linear_cross_entropy
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -39,7 +39,7 @@ def contestants(rule: str) -> Iterator[tuple[str, Loss]]:
         yield f"mlmfast {impl}", ours(rule, impl)
     yield "torch eager", EAGER[rule]
     if rule == "log":
-        yield "linear_cross_entropy", linear_cross_entropy
+        yield "linear_cross_entropy", chunked_cross_entropy
         yield "Liger-Kernel", liger
         yield "Cut Cross-Entropy", cut_cross_entropy
     else:
@@ -58,10 +58,10 @@ def ours(rule: str, impl: str, smoothing: float = 0.0) -> Loss:
     return loss
 
 
-def linear_cross_entropy(p: Problem) -> Tensor:
+def chunked_cross_entropy(p: Problem) -> Tensor:
     if not hasattr(torch.nn, "LinearCrossEntropyOptions"):
         raise AbsentError(f"torch {torch.__version__} has no chunked linear_cross_entropy")
-    return chunked(torch.nn.LinearCrossEntropyOptions())(p)
+    return linear_cross_entropy(torch.nn.LinearCrossEntropyOptions())(p)
 
 
 def liger(p: Problem) -> Tensor:
