@@ -139,8 +139,19 @@ mlmfast_model* load(const char* folder, const mlmfast_load_options& options) {
     reject("options->mask_token_id is " + std::to_string(mask) + ", expected -1 or 0 to " +
            std::to_string(spec.vocab_size - 1));
   }
-  if (mask == -1) mask = mlmfast::read_mask_token_id(folder, spec).value_or(-1);
+  if (mask == -1 && !spec.is_student()) mask = mlmfast::read_mask_token_id(folder, spec).value_or(-1);
   return new mlmfast_model{std::move(model), precision, isa, mask};
+}
+
+// Of a student: one unmasked row.
+void score_unmasked(const mlmfast_model& model, const int32_t* input_ids, int64_t num_tokens,
+                    const std::vector<int32_t>& targets, const std::vector<int32_t>& target_ids, float* values) {
+  const int64_t num_rows = targets.empty() ? 0 : 1, num_targets = static_cast<int64_t>(targets.size());
+  const int32_t row_text[] = {0};
+  const int64_t text_offsets[] = {0, num_tokens}, mask_offsets[] = {0, 0}, target_offsets[] = {0, num_targets};
+  model.model.score({input_ids, text_offsets, nullptr, 1, row_text, num_rows, nullptr, mask_offsets, targets.data(),
+                     target_ids.data(), target_offsets, 0},
+                    {.log_prob = values});
 }
 
 // One row a target: the text with only the target's token masked.
@@ -154,6 +165,9 @@ void score_text(const mlmfast_model& model, const int32_t* input_ids, int64_t nu
              std::to_string(num_tokens - 1));
     }
     target_ids[i] = input_ids[targets[i]];
+  }
+  if (model.model.spec().is_student()) {
+    return score_unmasked(model, input_ids, num_tokens, targets, target_ids, log_probs);
   }
   std::vector<int64_t> one_each(num_targets + 1);
   std::iota(one_each.begin(), one_each.end(), int64_t{0});

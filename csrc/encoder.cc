@@ -378,11 +378,15 @@ class Pass {
     }
   }
 
-  // The head up to its decoder: dense, activation, norm.
+  // A vocabulary head up to its decoder: dense, activation, norm.
   void transform(float* features) {
-    const int64_t size = spec_.embedding_size;
+    const int64_t size = spec_.feature_size();
     float* x = w_.place_x.reserve(0);
     if (model_.final_norm) apply_norm(*model_.final_norm, x, num_places_);
+    if (spec_.is_student()) {
+      std::copy_n(x, num_places_ * size, features + place_offsets_[0] * size);
+      return;
+    }
     Operand& operand = w_.head_operand;
     operand.resize(num_places_, hidden_);
     operand.write(0, x, hidden_, num_places_);

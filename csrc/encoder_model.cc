@@ -122,6 +122,7 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
   }
   if (spec.position == Position::rotary) make_rotary(weights);
   if (spec.final_norm) final_norm = norm(weights, Role::final_norm_weight, Role::final_norm_bias);
+  if (spec.is_student()) return;
   head_dense.emplace(linear(weights, {{Role::head_dense_weight, Role::head_dense_bias}}, 0, head_products));
   head_norm = norm(weights, Role::head_norm_weight, Role::head_norm_bias);
 }

@@ -72,7 +72,7 @@ struct EncoderModel {
   std::vector<Layer> layers;  // one where they are shared
   std::vector<RotaryTable> rotary;
   std::vector<int> rotary_of_layer;
-  std::optional<Linear> head_dense;
+  std::optional<Linear> head_dense;  // of a vocabulary head, and so is its norm
   Norm head_norm;
 
   EncoderModel(const ModelSpec& model, const Weights& weights, Precision precision, Isa isa);

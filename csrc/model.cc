@@ -1,13 +1,13 @@
 #include "mlmfast/model.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "batch_checks.h"
 #include "mlmfast/aligned_buffer.h"
 
 namespace mlmfast {
-namespace {
 
 // The batch's targets grouped by place, so that each hidden state is computed and read once.
 struct Places {
@@ -45,6 +45,8 @@ struct Places {
   }
 };
 
+namespace {
+
 // Puts each target's `width` results, computed in `order`, where the batch has the target.
 template <class T>
 void reorder(const std::vector<int64_t>& order, int64_t width, std::vector<T>& scratch, T* results) {
@@ -75,6 +77,34 @@ Head make_head(const ModelSpec& spec, const Weights& weights, Precision precisio
               head_precision(precision), isa);
 }
 
+// x . y in an order of its own, whatever the compiler.
+float dot(const float* x, const float* y, int64_t size) {
+  constexpr int64_t kLanes = 16;
+  float sums[kLanes] = {};
+  const int64_t whole = size - size % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += x[i + lane] * y[i + lane];
+  }
+  for (int64_t i = whole; i < size; ++i) sums[i - whole] += x[i] * y[i];
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  }
+  return sums[0];
+}
+
+void check_student_batch(const RowBatch& batch, const HeadOutputs& outputs, HeadKind head) {
+  const auto reject = [](const char* what) { throw std::invalid_argument(what); };
+  if (outputs.logit != nullptr || outputs.rank != nullptr || outputs.entropy != nullptr || outputs.top_k > 0) {
+    reject("a student gives log_prob alone: it has no distribution over the vocabulary");
+  }
+  if (batch.mask_offsets[batch.num_rows] > 0) reject("a student reads its rows unmasked, but there are masks");
+  if (head != HeadKind::cls_student) return;
+  const int32_t* positions = batch.target_positions;
+  if (std::any_of(positions, positions + batch.num_targets(), [](int32_t position) { return position != 0; })) {
+    reject("a student of head cls has one value, at position 0, but there are other target_positions");
+  }
+}
+
 }  // namespace
 
 Model::Model(const std::string& folder, Precision precision, Isa isa)
@@ -84,19 +114,39 @@ Model::Model(const ModelSpec& spec, const std::string& folder, Precision precisi
     : Model(spec, Weights(folder, spec), precision, isa) {}
 
 Model::Model(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa)
-    : encoder_(spec, weights, precision, isa), head_(make_head(spec, weights, precision, isa)) {}
+    : encoder_(spec, weights, precision, isa) {
+  if (!spec.is_student()) {
+    head_.emplace(make_head(spec, weights, precision, isa));
+    return;
+  }
+  student_weight_ = weights.floats(Role::student_weight);
+  student_bias_ = weights.floats(Role::student_bias)[0];
+}
+
+void Model::score_values(const Places& places, const float* features, float* values) const {
+  const int64_t size = spec().hidden_size;
+  for (size_t place = 0; place < places.positions.size(); ++place) {
+    const float* hidden = features + static_cast<int64_t>(place) * size;
+    const float value = dot(hidden, student_weight_.data(), size) + student_bias_;
+    for (int64_t t = places.target_offsets[place]; t < places.target_offsets[place + 1]; ++t) {
+      values[places.order[t]] = value;
+    }
+  }
+}
 
 void Model::score(const RowBatch& batch, const HeadOutputs& outputs) const {
   check_row_batch(batch, spec());
+  if (spec().is_student()) check_student_batch(batch, outputs, spec().head);
   thread_local Places places;
   thread_local AlignedBuffer features;
   thread_local std::vector<float> floats;
   thread_local std::vector<int32_t> integers;
   places.group(batch);
   const int64_t num_places = static_cast<int64_t>(places.positions.size());
-  float* hidden = features.reserve(num_places * spec().embedding_size);
+  float* hidden = features.reserve(num_places * spec().feature_size());
   encoder_.encode(batch, places.row_offsets.data(), places.positions.data(), hidden);
-  head_.score({hidden, num_places, places.ids.data(), places.target_offsets.data()}, outputs);
+  if (spec().is_student()) return score_values(places, hidden, outputs.log_prob);
+  head_->score({hidden, num_places, places.ids.data(), places.target_offsets.data()}, outputs);
   reorder(places.order, 1, floats, outputs.log_prob);
   reorder(places.order, 1, floats, outputs.logit);
   reorder(places.order, 1, integers, outputs.rank);

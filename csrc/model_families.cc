@@ -186,6 +186,11 @@ constexpr TensorName kModernBertHead[] = {
     {Role::decoder_weight, "decoder.weight"},       {Role::decoder_bias, "decoder.bias"},
 };
 
+constexpr TensorName kStudentHead[] = {
+    {Role::student_weight, "student.weight"},
+    {Role::student_bias, "student.bias"},
+};
+
 constexpr FamilyTable kFamilies[] = {
     {"albert", "albert.", kAlbertEncoder, kAlbertHead},
     {"bert", "bert.", kBertEncoder, kBertHead},
@@ -199,6 +204,8 @@ constexpr FamilyTable kFamilies[] = {
 };
 
 }  // namespace
+
+std::span<const TensorName> student_head() { return kStudentHead; }
 
 const FamilyTable* find_family(std::string_view model_type) {
   const auto* found =

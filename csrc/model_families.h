@@ -27,6 +27,9 @@ struct FamilyTable {
   std::span<const TensorName> head;
 };
 
+// Of the students of any family.
+std::span<const TensorName> student_head();
+
 // Null for a model type that is not listed.
 const FamilyTable* find_family(std::string_view model_type);
 

@@ -131,16 +131,21 @@ void refuse_unsupported(const Config& config) {
   }
 }
 
-void refuse_causal(const Config& config) {
+// The head that the first of config's architectures names.
+HeadKind read_head(const Config& config) {
   if (config.flag("is_decoder", false)) config.refuse("is_decoder", "a masked language model");
   const Json* found = config.find("architectures");
   const Json::Array* names = found == nullptr ? nullptr : found->as<Json::Array>();
-  if (names == nullptr || names->empty()) return;
+  if (names == nullptr || names->empty()) return HeadKind::vocabulary;
   const std::string* name = names->front().as<std::string>();
   if (name == nullptr) config.refuse("architectures", "a list of names");
   if (name->ends_with("ForCausalLM") || name->ends_with("LMHeadModel")) {
     config.refuse("architectures", "a masked language model");
   }
+  if (*name != "MlmfastStudent") return HeadKind::vocabulary;
+  const Config student = config.object("mlmfast_student");
+  student.require_one_of("head", "", {"token", "cls"});
+  return student.text("head", "") == "token" ? HeadKind::token_student : HeadKind::cls_student;
 }
 
 struct SizeFields {
@@ -374,9 +379,10 @@ ModelSpec read_model_spec(const std::string& folder) {
   const std::string model_type = config.text("model_type", "");
   if (find_family(model_type) == nullptr) config.refuse("model_type", "one of " + family_names());
   refuse_unsupported(config);
-  refuse_causal(config);
+  const HeadKind head = read_head(config);
   ModelSpec spec = read_family(model_type, config);
   spec.model_type = model_type;
+  spec.head = head;
   spec.tied_decoder = config.flag("tie_word_embeddings", true);
   spec.max_length = std::min(spec.max_length, read_stated_length(folder).value_or(spec.max_length));
   return spec;

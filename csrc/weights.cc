@@ -52,6 +52,7 @@ std::optional<Shape> expected_shape(const ModelSpec& spec, Role role, int64_t la
     return condition ? std::optional<Shape>(shape) : std::nullopt;
   };
   const bool attention_norm = layer > 0 || spec.first_attention_norm;
+  const bool vocabulary = !spec.is_student();
   switch (role) {
     case Role::word_embeddings: return matrix(spec.vocab_size, embedding);
     case Role::position_embeddings:
@@ -85,12 +86,14 @@ std::optional<Shape> expected_shape(const ModelSpec& spec, Role role, int64_t la
     case Role::mlp_output_bias: return if_true(spec.mlp_bias, vector(hidden));
     case Role::final_norm_weight: return if_true(spec.final_norm, vector(hidden));
     case Role::final_norm_bias: return if_true(spec.final_norm && spec.norm_bias, vector(hidden));
-    case Role::head_dense_weight: return matrix(embedding, hidden);
-    case Role::head_dense_bias: return if_true(spec.head_dense_bias, vector(embedding));
-    case Role::head_norm_weight: return vector(embedding);
-    case Role::head_norm_bias: return if_true(spec.norm_bias, vector(embedding));
-    case Role::decoder_weight: return matrix(spec.vocab_size, embedding);
-    case Role::decoder_bias: return if_true(spec.decoder_bias, vector(spec.vocab_size));
+    case Role::head_dense_weight: return if_true(vocabulary, matrix(embedding, hidden));
+    case Role::head_dense_bias: return if_true(vocabulary && spec.head_dense_bias, vector(embedding));
+    case Role::head_norm_weight: return if_true(vocabulary, vector(embedding));
+    case Role::head_norm_bias: return if_true(vocabulary && spec.norm_bias, vector(embedding));
+    case Role::decoder_weight: return if_true(vocabulary, matrix(spec.vocab_size, embedding));
+    case Role::decoder_bias: return if_true(vocabulary && spec.decoder_bias, vector(spec.vocab_size));
+    case Role::student_weight: return if_true(!vocabulary, matrix(1, hidden));
+    case Role::student_bias: return if_true(!vocabulary, vector(1));
   }
   return {};
 }
@@ -140,18 +143,21 @@ class Binder {
 
   std::map<std::pair<Role, int64_t>, WeightView> bind() {
     bind_all(family_.encoder, family_.prefix);
-    bind_all(family_.head, "");
+    bind_all(head(), "");
     if (!missing_.empty()) {
+      const bool student = spec_.is_student();
       throw ModelError(folder_ + ": the checkpoint has not all of a " + spec_.model_type +
-                       " masked language model: " + list_some(missing_) + " not among its " +
-                       std::to_string(tensors_.size()) +
-                       " tensors; scoring needs the weights published for pre-training or fill-mask");
+                       (student ? " student: " : " masked language model: ") + list_some(missing_) +
+                       " not among its " + std::to_string(tensors_.size()) + " tensors" +
+                       (student ? "" : "; scoring needs the weights published for pre-training or fill-mask"));
     }
     refuse_unknown();
     return std::move(views_);
   }
 
  private:
+  std::span<const TensorName> head() const { return spec_.is_student() ? student_head() : family_.head; }
+
   void bind_all(std::span<const TensorName> names, std::string_view prefix) {
     for (const TensorName& first : names) {
       const int64_t num_layers = is_layer_role(first.role) && !spec_.shared_layers ? spec_.num_layers : 1;
@@ -218,7 +224,7 @@ class Binder {
   // A tensor of the parts this engine computes that its spec says nothing of would change the scores.
   void refuse_unknown() const {
     std::set<std::string_view> parts;
-    for (const auto& names : {family_.encoder, family_.head}) {
+    for (const auto& names : {family_.encoder, family_.head, head()}) {
       for (const TensorName& name : names) parts.insert(first_part(name.name));
     }
     std::vector<std::string> unknown;
@@ -265,10 +271,24 @@ struct Weights::Content {
 
 namespace {
 
-// A shard's tensors by name, added to those of the others.
-void read_file(const std::string& path, std::vector<MappedFile>& files, Tensors& tensors) {
+// A file beside the index, or ../FOLDER/FILE.
+bool is_shard_name(std::string_view shard) {
+  const auto is_name = [](std::string_view part) {
+    return !part.empty() && part != "." && part != ".." && part.find('/') == std::string_view::npos;
+  };
+  if (is_name(shard)) return true;
+  if (!shard.starts_with("../")) return false;
+  shard.remove_prefix(3);
+  const size_t slash = shard.find('/');
+  return slash != std::string_view::npos && is_name(shard.substr(0, slash)) && is_name(shard.substr(slash + 1));
+}
+
+// A shard's tensors by name, added to those of the others; of taken, if any, those alone.
+void read_file(const std::string& path, std::vector<MappedFile>& files, Tensors& tensors,
+               const std::set<std::string>* taken = nullptr) {
   files.emplace_back(path);
   for (auto& [name, tensor] : read_safetensors(files.back(), path)) {
+    if (taken != nullptr && !taken->contains(name)) continue;
     if (!tensors.emplace(name, std::move(tensor)).second) {
       throw ModelError(path + ": tensor " + name + " is in another file of the model, too");
     }
@@ -287,16 +307,19 @@ void read_shards(const std::string& folder, std::vector<MappedFile>& files, Tens
   const Json* map = index.find("weight_map");
   const Json::Object* names = map == nullptr ? nullptr : map->as<Json::Object>();
   if (names == nullptr || names->empty()) throw ModelError(path + ": no weight_map of tensor names to files");
-  std::set<std::string> shards;
+  std::map<std::string, std::set<std::string>> shards;
   for (const auto& [name, shard] : *names) {
     const std::string* shard_name = shard.as<std::string>();
-    if (shard_name == nullptr || shard_name->find('/') != std::string::npos) {
+    if (shard_name == nullptr || !is_shard_name(*shard_name)) {
       throw ModelError(path + ": tensor " + name + " is in " + json_text(shard) +
-                       "; expected a file beside the index");
+                       "; expected a file beside the index, or ../FOLDER/FILE");
     }
-    shards.insert(*shard_name);
+    shards[*shard_name].insert(name);
   }
-  for (const std::string& shard : shards) read_file(folder + "/" + shard, files, tensors);
+  for (const auto& [shard, taken] : shards) {
+    const bool is_shared = shard.find('/') != std::string::npos;
+    read_file(folder + "/" + shard, files, tensors, is_shared ? &taken : nullptr);
+  }
   for (const auto& [name, shard] : *names) {
     if (!tensors.contains(name)) {
       throw ModelError(path + ": tensor " + name + " is not in " + *shard.as<std::string>() +

@@ -49,6 +49,8 @@ class TextScore:
     flags: `empty`, `truncated`, `windowed`, `changed:N` (N protein letters changed before scoring).
     error: why the text could not be scored (only under on_error="skip").
     num_rows: the rows that the score is made of, shared with other texts or not.
+    student_head: under masking `student`, what its model predicts: the term of each `token`, or the text's
+    score (`cls`), which has no tokens and words. end: of the last scored token, in characters of the text.
     """
 
     text: str | None
@@ -59,6 +61,8 @@ class TextScore:
     flags: tuple[str, ...] = ()
     error: str | None = None
     num_rows: int = 0
+    student_head: str | None = None
+    end: int | None = None
     columns: TokenColumns | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -84,10 +88,7 @@ class TextScore:
         """White-space words, of a truncated text those up to its last scored token."""
         if self.text is None:
             return 0
-        kept = self.text
-        if "truncated" in self.flags and self.columns is not None:
-            kept = kept[: int(self.columns.char_spans[-1, 1])]
-        return len(kept.split())
+        return len(self.text[: self.end if "truncated" in self.flags else None].split())
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:

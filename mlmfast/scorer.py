@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
+from threading import Lock
 from types import TracebackType
 
 from mlmfast.engines import Engine, Outputs, open_engine
 from mlmfast.engines.base import ModelFiles
+from mlmfast.engines.onnx_folder import graph_files, is_export, read_description
 from mlmfast.errors import InputError, ModelError, SettingsError
 from mlmfast.metrics import CorpusTotals, corpus_totals
-from mlmfast.models import Checkpoint, check_head, read_config, resolve, with_head_of
+from mlmfast.models import (
+    EMBEDDED_MODEL,
+    EMBEDDED_STUDENT,
+    Checkpoint,
+    ModelConfig,
+    ModelSource,
+    check_head,
+    read_config,
+    resolve,
+    with_head_of,
+)
 from mlmfast.results import TextScore
 from mlmfast.scheduling import Masking
 from mlmfast.tokenization import load_tokenizer
 from mlmfast.types import Int64Array, JsonRecord
 from mlmfast.windows import ScoringPlan, Window
-from mlmfast.workers import Workers
+from mlmfast.workers import RowSource, Workers
 
 ON_ERROR = ("raise", "skip")
 WINDOW_TEXTS = 512
@@ -55,7 +68,8 @@ def load(
     """A scorer for a model.
 
     model: None for the embedded English model, a local folder, or a hub id (with `revision`).
-    engine: `native` (our own, on a CPU), `torch`, or `auto`, which takes the first that can. precision:
+    engine: `native` (our own, on a CPU), `torch`, `onnx` (exports), or `auto`, which takes the first that
+    can. precision:
     `float32`, `bf16x3`, `bfloat16` or `int8` (the second and the last native only); by default the fastest
     that a check at load finds exact. device: `cpu`, `cuda`, ...
     workers: threads that compute, by default one per core. max_batch_tokens: tokens of one batch, padding
@@ -69,7 +83,18 @@ def load(
             _check_whole(name, value, 1)
     files = open_model(model, revision=revision, allow_pickle=allow_pickle)
     runtime = open_engine(files, engine=engine, precision=precision, device=device)
-    return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens)
+    student = None
+    if files.source.name == EMBEDDED_MODEL:
+        student = partial(
+            load,
+            EMBEDDED_STUDENT,
+            engine=engine,
+            precision=precision,
+            device=device,
+            workers=workers,
+            max_batch_tokens=max_batch_tokens,
+        )
+    return Scorer(files, runtime, workers=workers, max_batch_tokens=max_batch_tokens, load_student=student)
 
 
 def open_model(
@@ -78,6 +103,8 @@ def open_model(
     """A model's files, found and checked but not loaded; as for `load`. Raises ModelError."""
     source = resolve(model, revision=revision, allow_pickle=allow_pickle)
     config = read_config(source.folder)
+    if is_export(source.folder):
+        return _open_export(source, config)
     checkpoint = Checkpoint.of(source.folder, allow_pickle=allow_pickle)
     config = with_head_of(config, checkpoint.tensors)
     files = ModelFiles(source, config, checkpoint, load_tokenizer(source.folder, config.model_type))
@@ -86,6 +113,16 @@ def open_model(
         check_head(config, checkpoint)
     except ModelError as error:
         raise ModelError(f"{source.folder}: {error}") from error
+    return files
+
+
+def _open_export(source: ModelSource, config: ModelConfig) -> ModelFiles:
+    """The folder of an ONNX export, whose weights are in its graph."""
+    graph = read_description(source.folder)
+    checkpoint = Checkpoint(graph_files(source.folder))
+    tokenizer = load_tokenizer(source.folder, config.model_type)
+    files = ModelFiles(source, config, checkpoint, tokenizer, graph)
+    _check_mask_token(files)
     return files
 
 
@@ -99,14 +136,39 @@ class Scorer:
         *,
         workers: int | None = None,
         max_batch_tokens: int | None = None,
+        load_student: Callable[[], Scorer] | None = None,
     ) -> None:
+        """load_student: the scorer for masking `student`, of a model that has a student of its own."""
         self.files = files
         self.engine = engine
+        self._load_student = load_student
+        self._student: Scorer | None = None
+        self._lock = Lock()
         self.max_batch_tokens = max_batch_tokens or engine.max_batch_tokens
         self._workers = Workers(engine, workers)
 
+    @property
+    def num_workers(self) -> int:
+        """Threads that compute."""
+        return self._workers.num_workers
+
+    @property
+    def default_masking(self) -> str:
+        """`student` for a student, `original` for others."""
+        return "student" if self.files.config.kind == "student" else "original"
+
+    def for_masking(self, masking: str | None) -> Scorer:
+        """The scorer that the methods below score with: this one, but for masking `student` on a model that
+        has a student of its own, which is loaded when first asked for and closed with this one."""
+        if masking != "student" or self._load_student is None:
+            return self
+        with self._lock:
+            if self._student is None:
+                self._student = self._load_student()
+            return self._student
+
     def score(
-        self, texts: Iterable[str | InputError], masking: str = "original", **options: object
+        self, texts: Iterable[str | InputError], masking: str | None = None, **options: object
     ) -> list[TextScore]:
         """The results of all texts, in their order; options and errors as for `score_iter`."""
         return list(self.score_iter(texts, masking, **options))  # type: ignore[arg-type]
@@ -114,7 +176,7 @@ class Scorer:
     def score_iter(
         self,
         texts: Iterable[str | InputError],
-        masking: str = "original",
+        masking: str | None = None,
         *,
         score_eos: bool = False,
         overlong: str = "error",
@@ -130,7 +192,8 @@ class Scorer:
         Results come a window at a time: up to 512 texts, fewer where they are long.
         An InputError among the texts stands for one that could not be read: raised or skipped in its place.
 
-        masking: `original`, `word_l2r`, `whole_word`, `stride:K`, `none`, or `causal` for causal models.
+        masking: `original`, `word_l2r`, `whole_word`, `stride:K`, `none`, `causal` for causal models, or
+        `student` for distilled ones and the embedded model, which has one; by default `default_masking`.
         score_eos: score the special token that ends a text too. overlong: what to do with texts longer
         than the model takes: `error`, `truncate` (flagged), `window` (half-overlapping windows).
         on_error: `raise` at the first text that cannot be scored, after the results before it, or `skip`:
@@ -142,14 +205,15 @@ class Scorer:
         """
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise SettingsError(f"texts is {texts!r:.40}; expected an iterable of strings, such as [text]")
-        plan = self._plan(masking, score_eos, overlong, on_error, rank, entropy, top_k, parse_special)
-        groups = self._results(([text] for text in texts), plan, on_error, counts or RowCounts())
+        scorer = self.for_masking(masking)
+        plan = scorer._plan(masking, score_eos, overlong, on_error, rank, entropy, top_k, parse_special)
+        groups = scorer._results(([text] for text in texts), plan, on_error, counts or RowCounts())
         return (result for group in groups for result in group)
 
     def score_groups(
         self,
         groups: Iterable[Sequence[str | InputError]],
-        masking: str = "original",
+        masking: str | None = None,
         *,
         score_eos: bool = False,
         overlong: str = "error",
@@ -162,34 +226,36 @@ class Scorer:
         The texts of a group are in one window, so that rows they share (of variants of one text, say) are
         computed once; memory is that of the largest group. Options and errors as for `score_iter`.
         """
-        plan = self._plan(masking, score_eos, overlong, on_error, False, False, 0, parse_special)
-        return self._results(groups, plan, on_error, counts or RowCounts())
+        scorer = self.for_masking(masking)
+        plan = scorer._plan(masking, score_eos, overlong, on_error, False, False, 0, parse_special)
+        return scorer._results(groups, plan, on_error, counts or RowCounts())
 
     def prepare(
         self,
         texts: Sequence[str | InputError],
-        masking: str = "original",
+        masking: str | None = None,
         *,
         score_eos: bool = False,
         overlong: str = "error",
         parse_special: bool = False,
     ) -> Window:
-        """The texts as rows of which none is computed yet, for `compute`. Options as for `score_iter`."""
+        """The texts as rows of which none is computed yet, for `compute` of the same scorer (see
+        `for_masking`). Options as for `score_iter`."""
         plan = self._plan(masking, score_eos, overlong, "raise", False, False, 0, parse_special)
         return Window(texts, plan, self.files.tokenizer)
 
-    def compute(self, window: Window, rows: Int64Array) -> None:
-        """Computes some rows of a prepared window, int64[r], indices into its `rows`."""
+    def compute(self, window: RowSource, rows: Int64Array) -> None:
+        """Computes some rows, int64[r] indices, of a prepared window or another source of rows."""
         self._workers.compute(window, window.batches_of(rows), Outputs())
 
     def pppl(
-        self, texts: Iterable[str | InputError], masking: str = "original", **options: object
+        self, texts: Iterable[str | InputError], masking: str | None = None, **options: object
     ) -> float | None:
         """Corpus pseudo-perplexity per token (Salazar et al. 2020, equation 4); None without tokens."""
         return self.totals(texts, masking, **options).pppl
 
     def totals(
-        self, texts: Iterable[str | InputError], masking: str = "original", **options: object
+        self, texts: Iterable[str | InputError], masking: str | None = None, **options: object
     ) -> CorpusTotals:
         """Corpus figures; options as for `score_iter`."""
         return corpus_totals(self.score_iter(texts, masking, **options))  # type: ignore[arg-type]
@@ -204,6 +270,7 @@ class Scorer:
             "revision": source.revision,
             "weights_sha256": self.files.checkpoint.checksum(),
             "model_type": self.files.config.model_type,
+            **({} if (head := self.files.config.student_head) is None else {"student_head": head}),
             **engine,
             "versions": {**packages, **engine["versions"]},
         }
@@ -211,6 +278,8 @@ class Scorer:
     def close(self) -> None:
         """Ends the worker threads."""
         self._workers.close()
+        if self._student is not None:
+            self._student.close()
 
     def __enter__(self) -> Scorer:
         return self
@@ -222,7 +291,7 @@ class Scorer:
 
     def _plan(
         self,
-        masking: str,
+        masking: str | None,
         score_eos: bool,
         overlong: str,
         on_error: str,
@@ -234,17 +303,23 @@ class Scorer:
         if on_error not in ON_ERROR:
             raise SettingsError(f"unknown on_error {on_error!r}; expected one of {', '.join(ON_ERROR)}")
         _check_whole("top_k", top_k, 0, self.files.config.vocab_size)
-        chosen = Masking.parse(masking)
-        causal = self.files.config.kind == "causal"
-        name = self.files.source.name
-        if causal and chosen.kind != "causal":
+        chosen = Masking.parse(self.default_masking if masking is None else masking)
+        config = self.files.config
+        needed = chosen.kind if chosen.kind in ("causal", "student") else "masked"
+        if config.kind != needed:
+            own = "original" if config.kind == "masked" else config.kind
             raise SettingsError(
-                f"{name} is a causal model; masking {masking!r} needs a masked one (use 'causal')"
+                f"{self.files.source.name} is a {config.kind} model; masking {chosen.name!r} needs a "
+                f"{needed} one (use {own!r})"
             )
-        if chosen.kind == "causal" and not causal:
+        if config.kind == "student":
+            _check_student_options(config.student_head, score_eos, overlong, rank or entropy or top_k > 0)
+        if self.files.graph is not None and (rank or entropy or top_k):
             raise SettingsError(
-                f"{name} is a masked model; masking 'causal' needs a causal one (use 'original')"
+                f"{self.files.source.name} is an ONNX export, which gives log-probabilities alone; rank, "
+                "entropy and top_k need the model it was exported from"
             )
+        causal = config.kind == "causal"
         return ScoringPlan(
             masking=chosen,
             causal=causal,
@@ -260,6 +335,7 @@ class Scorer:
             score_eos=score_eos,
             overlong=overlong,
             parse_special=parse_special,
+            student_head=config.student_head,
         )
 
     def _results(
@@ -287,6 +363,21 @@ class Scorer:
                 first += size
 
 
+def _check_student_options(head: str | None, score_eos: bool, overlong: str, distribution: bool) -> None:
+    """distribution: whether more is asked of a token's distribution."""
+    if distribution:
+        raise SettingsError(
+            "rank, entropy and top_k are of a distribution over the vocabulary, which a student does not give"
+        )
+    if score_eos:
+        raise SettingsError("score_eos: a student has no value for special tokens; leave it out")
+    if head == "cls" and overlong == "window":
+        raise SettingsError(
+            "overlong='window': a student with head cls gives one score for a whole text, and those of its "
+            "windows do not add up; use 'truncate' or 'error'"
+        )
+
+
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
     if not fits or (most is not None and isinstance(value, int) and value > most):
@@ -297,7 +388,7 @@ def _check_whole(name: str, value: object, least: int, most: int | None = None) 
 def _row_tokens(text: object, masking: Masking) -> int:
     """About how many tokens a text's rows have together."""
     length = len(text) // CHARACTERS_PER_TOKEN + 1 if isinstance(text, str) else 1
-    rows = {"none": 1, "causal": 1, "stride": masking.stride}.get(masking.kind, length)
+    rows = {"none": 1, "student": 1, "causal": 1, "stride": masking.stride}.get(masking.kind, length)
     return length * min(rows, length)
 
 
@@ -334,7 +425,13 @@ def _checked(window: Window, plan: ScoringPlan, first: int, on_error: str) -> It
         elif on_error == "raise":
             raise result if result.line is not None else result.at(where=f"texts[{first + index}]")
         else:
-            yield TextScore(window.text(index), plan.masking.name, score=None, error=result.reason)
+            yield TextScore(
+                window.text(index),
+                plan.masking.name,
+                score=None,
+                error=result.reason,
+                student_head=plan.student_head,
+            )
 
 
 def _check_mask_token(files: ModelFiles) -> None:

@@ -17,7 +17,13 @@ from mlmfast.engines import Outputs
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
 from mlmfast.results import TextScore, TokenColumns
 from mlmfast.scheduling import Masking, mask_rows, pack, row_batch, share_rows, truncate, window
-from mlmfast.scheduling.segments import Segments, longest_window_word, multi_token_words, room
+from mlmfast.scheduling.segments import (
+    Segments,
+    at_first_token,
+    longest_window_word,
+    multi_token_words,
+    room,
+)
 from mlmfast.tokenization import Tokenizer, prepare_protein
 from mlmfast.types import (
     BoolArray,
@@ -46,7 +52,7 @@ LONGEST_LONE_WORD = 64
 @dataclass(frozen=True)
 class ScoringPlan:
     """What is asked of every text of a call. causal: the model is; max_length: what it takes, in tokens;
-    num_workers: those that share the work of a window."""
+    num_workers: those that share the work of a window; student_head: as of ModelConfig."""
 
     masking: Masking
     causal: bool
@@ -57,6 +63,7 @@ class ScoringPlan:
     score_eos: bool = False
     overlong: str = "error"
     parse_special: bool = False
+    student_head: str | None = None
 
     def __post_init__(self) -> None:
         if self.overlong not in OVERLONG:
@@ -90,8 +97,11 @@ class Window:
         self._scored = self._choose_targets()
         self._mark_refused()
         segments = self._fit(self._slots())
+        if plan.student_head == "cls":
+            segments = at_first_token(segments, self._texts.offsets)
         rows = mask_rows(segments.texts, segments.slots, plan.masking)
-        self._mask_id = -1 if plan.causal else _known(tokenizer.special.mask_id)
+        unmasked = plan.causal or plan.student_head is not None
+        self._mask_id = -1 if unmasked else _known(tokenizer.special.mask_id)
         self.rows = share_rows(segments.texts, rows, self._mask_id)
         self._segments = segments
         self.batches = self.batches_of(np.arange(self.rows.num_rows))
@@ -282,24 +292,28 @@ class Window:
         if index in self._errors:
             return self._errors[index]
         text, masking = self._strings[index], self._plan.masking.name
+        head, first = self._plan.student_head, self._texts.offsets[index]
         tokens = self._scored_tokens(index)
         flags = tuple(self._flags[index])
         if len(tokens) == 0:
-            return TextScore(text, masking, score=None, flags=("empty", *flags))
-        columns = self._token_columns(text, tokens)
-        if not np.isfinite(columns.log_probs).all():
+            return TextScore(text, masking, score=None, flags=("empty", *flags), student_head=head)
+        columns = None if head == "cls" else self._token_columns(text, tokens)
+        values = self.log_probs[first : first + 1] if columns is None else columns.log_probs
+        if not np.isfinite(values).all():
             return InputError(
-                f"the model gave {columns.log_probs[~np.isfinite(columns.log_probs)][0]} for a token of this "
+                f"the model gave {values[~np.isfinite(values)][0]} for a token of this "
                 "text; its weights or this precision cannot score it"
             )
         return TextScore(
             text,
             masking,
-            score=float(columns.log_probs.sum(dtype=np.float64)),
+            score=float(values.sum(dtype=np.float64)),
             num_tokens=len(tokens),
             num_rows=int(self._num_rows_of_text[index]),
             num_unknown=self._num_unknown(tokens),
             flags=flags,
+            student_head=head,
+            end=int(self._texts.char_spans[tokens, 1].max()),
             columns=columns,
         )
 

@@ -6,10 +6,11 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from mlmfast.engines import Engine, Outputs
 from mlmfast.errors import SettingsError
-from mlmfast.types import Int64Array, TargetOutputs
+from mlmfast.types import Int64Array, RowBatch, TargetOutputs
 from mlmfast.windows import Window
 
 WINDOWS_AHEAD = 2
@@ -19,6 +20,19 @@ WINDOWS_AHEAD = 2
 def available_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class RowSource(Protocol):
+    """Rows that workers can compute; a `Window` is one."""
+
+    def batches_of(self, rows: Int64Array) -> list[Int64Array]:
+        """Some of the rows, int64[r], as batches of row indices."""
+
+    def batch(self, indices: Int64Array) -> tuple[RowBatch, Int64Array]:
+        """A batch as an engine takes it, and int64[t], where the results of its targets go."""
+
+    def scatter(self, found: TargetOutputs, slots: Int64Array) -> None:
+        """Put a batch's results where they belong."""
 
 
 class Workers:
@@ -64,8 +78,8 @@ class Workers:
                 for batch in batches:
                     batch.cancel()
 
-    def compute(self, window: Window, batches: Sequence[Int64Array], outputs: Outputs) -> None:
-        """Some rows of one window, as batches of int64[*] row indices. Raises SettingsError if closed."""
+    def compute(self, window: RowSource, batches: Sequence[Int64Array], outputs: Outputs) -> None:
+        """Some rows of one source, as batches of int64[*] row indices. Raises SettingsError if closed."""
         for batch in self._submit(window, batches, outputs):
             window.scatter(*batch.result())
 
@@ -75,7 +89,7 @@ class Workers:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _submit(
-        self, window: Window, batches: Sequence[Int64Array], outputs: Outputs
+        self, window: RowSource, batches: Sequence[Int64Array], outputs: Outputs
     ) -> list[Future[tuple[TargetOutputs, Int64Array]]]:
         if self._closed:
             raise SettingsError("this scorer was closed; load another")
@@ -84,7 +98,7 @@ class Workers:
         return [self._pool.submit(self._score, window, indices, outputs) for indices in batches]
 
     def _score(
-        self, window: Window, indices: Int64Array, outputs: Outputs
+        self, window: RowSource, indices: Int64Array, outputs: Outputs
     ) -> tuple[TargetOutputs, Int64Array]:
         batch, slots = window.batch(indices)
         return self._engine.score(batch, outputs), slots

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from student_models import make_student
 from tiny_models import MODELS
 
 import mlmfast
@@ -144,4 +145,40 @@ def test_other_languages_load_it(library: Path) -> None:
     assert (log_probs < 0).all()
     assert api.mlmfast_score_text(model, None, length, None, length, pointers[1]) == 1
     assert api.mlmfast_last_error().decode() == "mlmfast_score_text: input_ids must not be NULL"
+    api.mlmfast_free(model)
+
+
+@pytest.mark.parametrize("head", ["token", "cls"])
+@pytest.mark.parametrize("name", ["bert", "modernbert", "esm2"])
+def test_a_student_gives_its_values_there(library: Path, tmp_path: Path, name: str, head: str) -> None:
+    folder = make_student(tmp_path / "student", name, head)
+    text = "MKTAYIAK" if name == "esm2" else TEXT
+    with mlmfast.load(folder, engine="native", precision="float32", workers=1) as scorer:
+        result = scorer.score([text])[0]
+        ids = scorer.files.tokenizer.encode([text]).input_ids
+    api = ctypes.CDLL(str(library))
+    api.mlmfast_last_error.restype = ctypes.c_char_p
+    model = ctypes.c_void_p()
+    assert api.mlmfast_load(str(folder).encode(), None, ctypes.byref(model)) == 0
+    inner = np.arange(1, len(ids) - 1, dtype=np.int32) if head == "token" else np.zeros(1, dtype=np.int32)
+    values = np.full(len(inner), np.nan, dtype=np.float32)
+
+    def score(positions: np.ndarray | None, count: int) -> int:
+        places = None if positions is None else positions.ctypes.data_as(ctypes.c_void_p)
+        return api.mlmfast_score_text(
+            model,
+            ids.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_int64(len(ids)),
+            places,
+            ctypes.c_int64(count),
+            values.ctypes.data_as(ctypes.c_void_p),
+        )
+
+    assert score(inner, len(inner)) == 0
+    expected = [t.log_prob for t in result.tokens] if head == "token" else [np.float32(result.score)]
+    assert values.tolist() == expected
+    assert score(inner[:0], 0) == 0
+    if head == "cls":
+        assert score(inner + 1, 1) == 1
+        assert b"a student of head cls has one value, at position 0" in api.mlmfast_last_error()
     api.mlmfast_free(model)

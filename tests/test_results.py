@@ -66,9 +66,8 @@ def test_a_word_sums_the_tokens_that_touch_it_first(text: str, data: st.DataObje
 
 
 def test_words_of_a_truncated_text_are_those_scored() -> None:
-    columns = columns_of([(0, 1), (2, 3)], [-1.0, -1.0])
-    assert TextScore("a b c d", "original", -2.0, 2, flags=("truncated",), columns=columns).num_words == 2
-    assert TextScore("a b c d", "original", -2.0, 2, columns=columns).num_words == 4
+    assert TextScore("a b c d", "original", -2.0, 2, flags=("truncated",), end=3).num_words == 2
+    assert TextScore("a b c d", "original", -2.0, 2, end=3).num_words == 4
 
 
 def test_the_causal_correction_by_hand() -> None:

@@ -14,6 +14,7 @@ from mlmfast.engines.base import Engine, ModelFiles, Outputs
 from mlmfast.engines.native_engine import NativeEngine
 from mlmfast.engines.self_check import LARGEST_DIFFERENCE, check_batch, fastest_exact
 from mlmfast.kernels.head import BF16_ISAS
+from mlmfast.models.source import EMBEDDED
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 AVAILABLE = _core.available_isas()
@@ -26,8 +27,9 @@ def kept(files: ModelFiles, fast: str) -> object:
     return engine.describe()["precision"]
 
 
-def test_the_embedded_model_passes_the_check_it_is_spared() -> None:
-    with mlmfast.load(engine="native") as scorer:
+@pytest.mark.parametrize("name", [name for name, folder in EMBEDDED.items() if folder.is_dir()])
+def test_an_embedded_model_passes_the_check_it_is_spared(name: str) -> None:
+    with mlmfast.load(name, engine="native") as scorer:
         assert scorer.engine.describe()["precision"] == FAST
         assert kept(scorer.files, "bf16x3") == "bf16x3"
 

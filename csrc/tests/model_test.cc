@@ -350,7 +350,13 @@ void check_index(const std::string& models, const TemporaryFolder& temporary) {
   constexpr const char* kIndex = "/model.safetensors.index.json";
   const Edit edits[] = {
       {"bert-sharded", "model-00001-of-00002.safetensors", "../x.safetensors",
-       "expected a file beside the index"},
+       "expected a file beside the index, or ../FOLDER/FILE"},
+      {"bert-sharded", "model-00001-of-00002.safetensors", "../../bert/model.safetensors",
+       "expected a file beside the index, or ../FOLDER/FILE"},
+      {"bert-sharded", "model-00001-of-00002.safetensors", "/model.safetensors",
+       "expected a file beside the index, or ../FOLDER/FILE"},
+      {"bert-sharded", "model-00001-of-00002.safetensors", "../gone/model.safetensors",
+       "gone/model.safetensors: cannot be opened"},
       {"bert-sharded", "model-00001-of-00002.safetensors", "gone.safetensors",
        "gone.safetensors: cannot be opened"},
       {"bert-sharded", "\"bert.embeddings.LayerNorm.bias", "\"bert.extra",

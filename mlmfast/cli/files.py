@@ -16,6 +16,13 @@ def require_different_files(source: str, output: str) -> None:
         raise SettingsError(f"{output} is the input, too; choose another output")
 
 
+def require_held_out_apart(texts: list[str], held_out: str | None) -> None:
+    """Raises SettingsError if the held-out file is one of the texts."""
+    for text in texts if held_out is not None and Path(held_out).exists() else ():
+        if Path(text).exists() and Path(text).samefile(Path(str(held_out))):
+            raise SettingsError(f"{held_out} is among the texts to train on, so it is not held out")
+
+
 def write_text(path: Path, content: str) -> None:
     """As `write_whole`. Raises OutputError if it cannot be written."""
     with os_errors_named(path):

@@ -18,6 +18,8 @@ PACKAGES = (
     "torch",
     "transformers",
     "triton",
+    "onnx",
+    "onnxscript",
     "onnxruntime",
     "onnxruntime-gpu",
 )
@@ -53,7 +55,7 @@ def _version(package: str) -> str:
 
 
 def _engines() -> str:
-    return f"native (cpu); {_torch_engine()}"
+    return f"native (cpu); {_torch_engine()}; {_onnx_engine()}"
 
 
 def _torch_engine() -> str:
@@ -64,3 +66,12 @@ def _torch_engine() -> str:
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return f"torch ({device})"
+
+
+def _onnx_engine() -> str:
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "onnx needs onnxruntime: pip install 'mlmfast[onnx]'"
+    import onnxruntime
+
+    names = [p.removesuffix("ExecutionProvider") for p in onnxruntime.get_available_providers()]
+    return f"onnx ({', '.join(names)})"

@@ -23,7 +23,7 @@ class EngineOptions:
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Also load pickled weights, which can run code.")
     ] = False
-    engine: Annotated[str, typer.Option(help="auto, native or torch.")] = "auto"
+    engine: Annotated[str, typer.Option(help="auto, native, torch or onnx.")] = "auto"
     precision: Annotated[
         str | None,
         typer.Option(help="float32, bf16x3, bfloat16 or int8; by default the fastest that is exact."),
@@ -41,9 +41,13 @@ class EngineOptions:
 class ScoringOptions:
     """What a score is."""
 
-    masking: Annotated[str, typer.Option(help="original, word_l2r, whole_word, stride:K, none, causal.")] = (
-        "original"
-    )
+    masking: Annotated[
+        str | None,
+        typer.Option(
+            help="original (the default), word_l2r, whole_word, stride:K, none, causal, or student (the "
+            "default of distilled models)."
+        ),
+    ] = None
     overlong: Annotated[
         Literal["error", "truncate", "window"], typer.Option(help="For texts longer than the model takes.")
     ] = "error"

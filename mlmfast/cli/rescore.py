@@ -12,6 +12,7 @@ from mlmfast.cli.files import require_different_files
 from mlmfast.cli.option_groups import EngineOptions, OutputOptions, RunOptions, ScoringOptions, grouped
 from mlmfast.cli.progress import bar_of
 from mlmfast.cli.rescoring_options import (
+    CascadeOptions,
     CombinationOptions,
     ComparisonOptions,
     ListOptions,
@@ -57,6 +58,7 @@ def rescore(
     ] = None,
     lists: ListOptions,
     models: ModelsOptions,
+    cascading: CascadeOptions,
     scoring: ScoringOptions,
     text: TextOptions,
     combination: CombinationOptions,
@@ -66,7 +68,7 @@ def rescore(
     how: RunOptions,
 ) -> None:
     """Rescore n-best lists: they come out in their format, in the new order, with the new scores."""
-    from mlmfast.cli.rescoring import ListInput, named_models, open_models
+    from mlmfast.cli.rescoring import ListInput, named_models, open_cascade, open_models
     from mlmfast.cli.rescoring_report import check_report, page_title, write_report
     from mlmfast.cli.rescoring_run import RescoringRun
     from mlmfast.cli.rescoring_weights import chosen_weights, require_matching
@@ -85,6 +87,8 @@ def rescore(
             "--report shows a whole run, not the rest of one; leave it out, and compare the output with its "
             "input by `mlmfast eval OUTPUT --against LISTS --report FILE.html`"
         )
+    if lazy and cascading.cascade is not None:
+        raise SettingsError("--lazy and --cascade both choose which rows are computed; leave one out")
     judge = metric_named(metric or "wer", recipe=comparison.recipe, tokenize=comparison.tokenize)
     given = ListInput(source, lists, how.on_error)
     require_different_files(source, out.output)
@@ -104,12 +108,14 @@ def rescore(
         if weights is not None:
             require_matching(chosen, rescorer, where=str(weights))
         kept = None if report is None else RescoredLists(judge)
-        run = RescoringRun(rescorer, given, lazy=lazy, kept=kept)
+        cascade = open_cascade(stack, cascading, named, scoring, engine, text)
+        run = RescoringRun(rescorer, given, lazy=lazy, cascade=cascade, kept=kept)
         settings = {
             "environment": engine.environment(),
             "models": {model.name: model.settings() for model in language_models},
             "weights": rescorer.weights.settings(),
             "lazy": lazy,
+            **({} if cascade is None else {"cascade": cascade.settings()}),
             "format": given.format,
             "log_base": "e",
         }
@@ -118,7 +124,7 @@ def rescore(
                 out.output,
                 given.format,
                 settings=settings,
-                added=tuple(named),
+                added=(*named, *([] if cascade is None else [cascade.student.name])),
                 source=source,
                 resume=out.resume,
             ) as file,

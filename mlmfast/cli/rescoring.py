@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mlmfast.cli.list_flags import ListFlags
 from mlmfast.cli.option_groups import EngineOptions, ScoringOptions
-from mlmfast.cli.rescoring_options import ListOptions, ModelsOptions, TextOptions
+from mlmfast.cli.rescoring_options import CascadeOptions, ListOptions, ModelsOptions, TextOptions
 from mlmfast.errors import InputError, SettingsError
 from mlmfast.io.lines import is_stream
+from mlmfast.models import EMBEDDED_MODEL, EMBEDDED_STUDENT, embedded_for
+from mlmfast.rescoring.cascade import Cascade
 from mlmfast.rescoring.formats import FORMATS, detect_format, read_lists
 from mlmfast.rescoring.formats.reading import OnError, default_style
 from mlmfast.rescoring.formats.registry import format_named
@@ -125,10 +127,50 @@ def open_models(
     preparation = preparation_of(text)
     return [
         LanguageModel(
-            stack.enter_context(load(model, **asdict(engine))), name, preparation, **asdict(scoring)
+            stack.enter_context(load(embedded_for(model, scoring.masking), **asdict(engine))),
+            name,
+            preparation,
+            **asdict(scoring),
         )
         for name, model in models.items()
     ]
+
+
+def open_cascade(
+    stack: ExitStack,
+    options: CascadeOptions,
+    models: Mapping[str, str | None],
+    scoring: ScoringOptions,
+    engine: EngineOptions,
+    text: TextOptions,
+) -> Cascade | None:
+    """The student before the last of the models, closed with `stack`; None if none is asked for.
+
+    Its score has that model's name, ending in _student. Raises SettingsError for options that do not fit, and
+    what `load` raises.
+    """
+    if options.cascade is None:
+        if options.cascade_model is not None:
+            raise SettingsError(
+                "--cascade-model is for --cascade K; name how many of each list get exact scores"
+            )
+        return None
+    if not models:
+        raise SettingsError("--cascade saves rows of a language model, but --model is none; name one")
+    name, model = list(models.items())[-1]
+    student = options.cascade_model
+    if student is None and model not in (None, EMBEDDED_MODEL):
+        raise SettingsError(
+            f"--cascade: {model} has no student that is known here; name one by --cascade-model"
+        )
+    (opened,) = open_models(
+        stack,
+        {f"{name}_student": student or EMBEDDED_STUDENT},
+        replace(scoring, masking="student"),
+        replace(engine, revision=None),
+        text,
+    )
+    return Cascade(opened, options.cascade)
 
 
 def preparation_of(text: TextOptions) -> TextPreparation:

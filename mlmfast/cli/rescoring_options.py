@@ -63,6 +63,25 @@ class ModelsOptions:
 
 
 @dataclass(frozen=True)
+class CascadeOptions:
+    """A student orders each list, the model decides among the best."""
+
+    cascade: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="K", help="Exact scores for the K best of each list alone, as a student orders it."
+        ),
+    ] = None
+    cascade_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDENT",
+            help="The student, a distilled model; by default the embedded model's, if that is the model.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class TextOptions:
     """What is done to a hypothesis before it is scored; the text written stays as it is."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from mlmfast.cli.progress import NoProgress, ProgressBar
 from mlmfast.cli.rescoring import ListInput
 from mlmfast.reports.rescored import RescoredLists
+from mlmfast.rescoring.cascade import Cascade, CascadeCounts, rescore_in_cascade
 from mlmfast.rescoring.formats.writing import ListsFile, ListsFolder
 from mlmfast.rescoring.lazy_rescoring import LazyCounts, rescore_lazily
 from mlmfast.rescoring.lists import NBestList, RescoredList
@@ -23,12 +24,20 @@ class RescoringRun:
     """Lists through a rescorer into an output, and the figures of it. kept: what keeps them for a report."""
 
     def __init__(
-        self, rescorer: Rescorer, lists: ListInput, *, lazy: bool, kept: RescoredLists | None = None
+        self,
+        rescorer: Rescorer,
+        lists: ListInput,
+        *,
+        lazy: bool,
+        cascade: Cascade | None = None,
+        kept: RescoredLists | None = None,
     ) -> None:
         self._rescorer = rescorer
         self._lists = lists
         self._kept = kept
         self._lazy_counts = LazyCounts() if lazy else None
+        self._cascade = cascade
+        self._cascade_counts = CascadeCounts()
         self._started = time.monotonic()
         self.totals = RescoringTotals()
 
@@ -53,8 +62,9 @@ class RescoringRun:
 
     def _rescored(self, lists: Iterator[NBestList]) -> Iterator[RescoredList]:
         rescorer, kept = self._rescorer, self._kept
-        if self._lazy_counts is not None:
-            for rescored in rescore_lazily(rescorer, lists, self._lazy_counts):
+        saving = self._saving_rows(lists)
+        if saving is not None:
+            for rescored in saving:
                 if kept is not None:
                     kept.add(rescored, np.zeros((len(rescored.order), 0)))
                 yield rescored
@@ -64,6 +74,14 @@ class RescoringRun:
             if kept is not None:
                 kept.add(rescored, rescorer.features(scored))
             yield rescored
+
+    def _saving_rows(self, lists: Iterator[NBestList]) -> Iterator[RescoredList] | None:
+        """The lists as rescored lazily or in a cascade; None where all hypotheses are scored in full."""
+        if self._lazy_counts is not None:
+            return rescore_lazily(self._rescorer, lists, self._lazy_counts)
+        if self._cascade is not None:
+            return rescore_in_cascade(self._rescorer, self._cascade, lists, self._cascade_counts)
+        return None
 
     def summary(self) -> JsonRecord:
         """Figures over the whole output; rows, texts and seconds are those of this run."""
@@ -79,7 +97,11 @@ class RescoringRun:
             "rows_computed": counts.num_computed,
             "seconds": time.monotonic() - self._started,
         }
-        return figures if lazy is None else {**figures, "lazy": asdict(lazy)}
+        if lazy is not None:
+            figures["lazy"] = asdict(lazy)
+        if self._cascade is not None:
+            figures["cascade"] = asdict(self._cascade_counts)
+        return figures
 
     def sentence(self) -> str:
         totals, counts, lazy = self.totals, self._rescorer.counts, self._lazy_counts
@@ -98,5 +120,11 @@ class RescoringRun:
             said += (
                 f"lazily {lazy.num_computed:,} rows computed, {share} of the {lazy.num_full:,} of full "
                 f"scoring ({lazy.num_rows:,} unshared), {lazy.num_fallbacks:,} lists in full; "
+            )
+        if self._cascade is not None:
+            counted = self._cascade_counts
+            said += (
+                f"a student ordered them in {counted.student.num_computed:,} rows, {counted.num_exact:,} of "
+                f"{counted.num_hypotheses:,} hypotheses with exact scores; "
             )
         return f"{said}{time.monotonic() - self._started:.1f} s"

@@ -43,6 +43,7 @@ def score(
     """Score texts with a masked language model: natural-log probabilities, one record per input record."""
     from mlmfast.cli.run import Report, run
     from mlmfast.io import header_line, open_output, read_records
+    from mlmfast.models import embedded_for
     from mlmfast.scorer import load
 
     end_on_terminate()
@@ -51,7 +52,11 @@ def score(
     options: JsonRecord = {**asdict(scoring), "rank": rank, "entropy": entropy, "top_k": top_k}
     if per != "token" and (rank or entropy or top_k):
         raise SettingsError("--rank, --entropy and --top-k are reported per token; add --per token")
-    with load(model, **asdict(engine)) as scorer:
+    with load(embedded_for(model, scoring.masking), **asdict(engine)) as scorer:
+        options["masking"] = scoring.masking or scorer.default_masking
+        head = scorer.files.config.student_head
+        if head == "cls" and per != "text":
+            raise SettingsError(f"--per {per}: a student with head cls has a score for the whole text alone")
         # Wrong options are refused before an output from an earlier run is touched.
         scorer.score_iter((), on_error=how.on_error, **options)
         settings = {
@@ -63,7 +68,9 @@ def score(
             "input_format": input_format,
             "field": field,
             "log_base": "e",
-            "scored": "all tokens but special ones"
+            "scored": "the text as a whole"
+            if head == "cls"
+            else "all tokens but special ones"
             + (", and the one that ends the text" if scoring.score_eos else ""),
         }
         report = Report(per, output_format)

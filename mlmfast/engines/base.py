@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from mlmfast.engines.onnx_folder import GraphDescription
 from mlmfast.errors import SettingsError, UnsupportedModelError
 from mlmfast.extras import require
 from mlmfast.models import Checkpoint, ModelConfig, ModelSource
@@ -15,7 +16,7 @@ from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 logger = logging.getLogger(__name__)
 
-ENGINES = ("auto", "native", "torch")
+ENGINES = ("auto", "native", "torch", "onnx")
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 """Where it is, torch is asked for a GPU; elsewhere torch need not even be imported."""
 PRECISIONS = ("float32", "bf16x3", "bfloat16", "int8")
@@ -54,12 +55,13 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """An opened model folder: everything an engine is built from."""
+    """An opened model folder: everything an engine is built from. graph: of an ONNX export."""
 
     source: ModelSource
     config: ModelConfig
     checkpoint: Checkpoint
     tokenizer: Tokenizer
+    graph: GraphDescription | None = None
 
 
 def open_engine(
@@ -67,11 +69,14 @@ def open_engine(
 ) -> Engine:
     """Load a model into a runtime.
 
-    `auto` is the native engine on a CPU, and torch for a GPU or a model the native engine cannot run.
+    `auto` is the native engine on a CPU, and torch for a GPU or a model the native engine cannot run; an
+    ONNX export runs in ONNX Runtime alone.
     Raises SettingsError for unknown names and options that do not fit, ModelError for a bad model.
     """
     if engine not in ENGINES:
         raise SettingsError(f"unknown engine {engine!r}; expected one of {', '.join(ENGINES)}")
+    if engine == "onnx" or files.graph is not None:
+        return _onnx_engine(files, engine, precision, device)
     if precision is not None and precision not in PRECISIONS:
         raise SettingsError(f"unknown precision {precision!r}; expected one of {', '.join(PRECISIONS)}")
     if engine == "native" and device not in (None, "cpu"):
@@ -106,3 +111,20 @@ def _torch_engine(files: ModelFiles, precision: str, device: str | None, reason:
     from mlmfast.engines.torch_engine import TorchEngine
 
     return TorchEngine(files, precision=precision, device=device)
+
+
+def _onnx_engine(files: ModelFiles, engine: str, precision: str | None, device: str | None) -> Engine:
+    name, graph = files.source.name, files.graph
+    if engine not in ("auto", "onnx"):
+        raise SettingsError(
+            f"{name} is an ONNX export, which the {engine} engine cannot run; use engine='onnx'"
+        )
+    if graph is not None and precision not in (None, graph.precision):
+        raise SettingsError(
+            f"precision {precision!r}: {name} was exported in {graph.precision}; leave it out, or export "
+            "again with the other --precision"
+        )
+    require("onnxruntime", extra="onnx", purpose="the onnx engine")
+    from mlmfast.engines.onnx_engine import OnnxEngine
+
+    return OnnxEngine(files, device=device)

@@ -7,7 +7,7 @@ from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.self_check import fastest_exact
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 from mlmfast.kernels.head import chosen_isa, multiplies_bfloat16, target_outputs
-from mlmfast.models.source import EMBEDDED_FOLDER
+from mlmfast.models.source import EMBEDDED
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 FAST = "bf16x3"
@@ -23,7 +23,7 @@ class NativeEngine:
         Raises what the constructor raises."""
         if not multiplies_bfloat16():
             return cls(files)
-        if files.source.folder == EMBEDDED_FOLDER:  # checked by the tests, so that it loads quickly
+        if files.source.folder in EMBEDDED.values():  # checked by the tests, so that they load quickly
             return cls(files, precision=FAST)
         return fastest_exact(files, lambda precision: cls(files, precision=precision), FAST)
 

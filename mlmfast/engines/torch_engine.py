@@ -1,4 +1,4 @@
-"""Any Hugging Face masked or causal language model, on a CPU or a GPU.
+"""Any Hugging Face masked or causal language model, or a student of one, on a CPU or a GPU.
 
 Rows are padded to the longest of their batch for the encoder; its states are gathered at the targets
 before the head, so logits of all positions never exist.
@@ -22,6 +22,7 @@ from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.torch_heads import KernelHead, LogitsHead, TargetHead, head_parts
 from mlmfast.engines.torch_load import choose_device, load_model
 from mlmfast.engines.torch_precision import use_bfloat16_products
+from mlmfast.engines.torch_student import load_student
 from mlmfast.errors import ModelError
 from mlmfast.models import head_layout
 from mlmfast.scheduling.batches import distinct_targets, expand, pad
@@ -50,18 +51,27 @@ class TorchEngine:
         # glibc's own; other C libraries have none.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
+        self._encoder: Any
+        self._head: TargetHead
+        if files.config.kind == "student":
+            self._encoder, self._head = load_student(files, self._device)
+        else:
+            self._load_with_head(files)
+        self._takes_types = "token_type_ids" in inspect.signature(self._encoder.forward).parameters
+        if precision == "bfloat16":
+            use_bfloat16_products(self._encoder)
+
+    def _load_with_head(self, files: ModelFiles) -> None:
+        """The encoder and the vocabulary head, checked together against the model's own output."""
         model = load_model(files)
         self._encoder = model.base_model
         if self._encoder is model:
             raise ModelError(f"{type(model).__name__} has no encoder apart from its head")
-        self._takes_types = "token_type_ids" in inspect.signature(self._encoder.forward).parameters
         word_start = files.tokenizer.word_starts if self._causal else None
         probe = _probe_ids(files)
         expected = _own_log_probs(model, probe)
         self._head = self._split_head(model, files, word_start)
         self._check_head(type(model).__name__, probe, expected)
-        if precision == "bfloat16":
-            use_bfloat16_products(self._encoder)
         self._encoder.to(self._device)
         model.to(self._device)
 

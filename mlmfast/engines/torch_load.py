@@ -67,13 +67,13 @@ def load_model(files: ModelFiles) -> Any:
     if surplus:
         raise ModelError(
             f"{folder}: the checkpoint holds tensors that {type(model).__name__} as configured does not "
-            f"have: {_some(surplus)}; the two do not belong together"
+            f"have: {some_of(surplus)}; the two do not belong together"
         )
     if missing or mismatched:
         raise ModelError(
             f"{folder}: the checkpoint does not fill {type(model).__name__}: "
-            f"missing {_some(missing)}, of another shape {_some(mismatched)}. transformers would draw them "
-            "at random and the scores would mean nothing; give the weights published for fill-mask"
+            f"missing {some_of(missing)}, of another shape {some_of(mismatched)}. transformers would draw "
+            "them at random and the scores would mean nothing; give the weights published for fill-mask"
         )
     return model.eval().requires_grad_(False)
 
@@ -85,7 +85,7 @@ def _matters(name: str, prefix: str) -> bool:
     return name.startswith(f"{prefix}.") or LAYER.search(name) is not None
 
 
-def _some(names: list[str]) -> str:
+def some_of(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "none"
 
 

@@ -226,9 +226,7 @@ class ResumableOutput:
 
     def _write_at(self, offset: int, data: bytes) -> None:
         self._file.seek(offset)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        write_all(self._file, data)
         os.fsync(self._file.fileno())
 
 
@@ -236,6 +234,13 @@ def feed(input_hash: Any, consumed: bytes) -> None:
     """Adds one input record, after its length: two records are never the same as one."""
     input_hash.update(len(consumed).to_bytes(8, "little"))
     input_hash.update(consumed)
+
+
+def write_all(file: IO[bytes], data: bytes) -> None:
+    """All of `data` to an unbuffered file. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def open_locked(path: Path) -> IO[bytes]:

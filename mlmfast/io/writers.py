@@ -66,6 +66,8 @@ def json_record(id: str | None, result: TextScore, *, per: Per) -> JsonRecord:
     if result.masking in PLL_MASKINGS:
         record["pll"] = result.pll
     record["masking"] = result.masking
+    if result.student_head is not None:
+        record["student_head"] = result.student_head
     if id is not None:
         record["id"] = id
     if result.flags:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from mlmfast.errors import ModelError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+SHARD = re.compile(r"(\.\./(?!\.\.?/)[^/]+/)?(?!\.\.?$)[^/]+")
+"""A file beside the index, or in a folder beside the model's, whose tensors two models share."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,14 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The weight files of one model; `is_pickle` files cannot be looked into."""
+    """The weight files of one model; `is_pickle` files cannot be looked into.
+
+    taken: the tensors that are the model's, for a file that belongs to another model, too.
+    """
 
     files: tuple[Path, ...]
     is_pickle: bool = False
+    taken: Mapping[Path, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path, *, allow_pickle: bool = False) -> Checkpoint:
@@ -47,7 +55,7 @@ class Checkpoint:
         if (folder / SINGLE).is_file():
             return cls((folder / SINGLE,))
         if (folder / INDEX).is_file():
-            return cls(_shards(folder / INDEX))
+            return cls._sharded(folder / INDEX)
         pickles = [p for p in (folder / PICKLE, folder / PICKLE_INDEX) if p.is_file()]
         if not pickles:
             raise ModelError(f"{folder}: no weights; expected {SINGLE} or {INDEX}")
@@ -56,8 +64,23 @@ class Checkpoint:
                 f"{folder}: only pickled weights ({pickles[0].name}), which can run code when loaded; "
                 "convert them to safetensors, or allow them with allow_pickle=True (--allow-pickle)"
             )
-        files = _shards(pickles[0]) if pickles[0].name == PICKLE_INDEX else (pickles[0],)
-        return cls(files, is_pickle=True)
+        if pickles[0].name == PICKLE_INDEX:
+            return cls._sharded(pickles[0], is_pickle=True)
+        return cls((pickles[0],), is_pickle=True)
+
+    @classmethod
+    def _sharded(cls, index: Path, *, is_pickle: bool = False) -> Checkpoint:
+        names = _weight_map(index)
+        files = {shard: index.parent / shard for shard in sorted(set(names.values()))}
+        missing = [shard for shard, file in files.items() if not file.is_file()]
+        if missing:
+            raise ModelError(f"{index}: names files that are not there: {', '.join(missing)}")
+        taken = {
+            file: frozenset(name for name, place in names.items() if place == shard)
+            for shard, file in files.items()
+            if "/" in shard
+        }
+        return cls(tuple(files.values()), is_pickle, taken)
 
     @cached_property
     def tensors(self) -> dict[str, TensorEntry]:
@@ -66,7 +89,13 @@ class Checkpoint:
             return {}
         entries: dict[str, TensorEntry] = {}
         for file in self.files:
-            entries.update(_read_header(file))
+            stored = _read_header(file)
+            taken = self.taken.get(file, frozenset(stored))
+            if absent := sorted(taken - stored.keys()):
+                raise ModelError(f"{file}: has no tensor {absent[0]}, which the index of a model says it has")
+            if twice := sorted(taken & entries.keys()):
+                raise ModelError(f"{file}: tensor {twice[0]} is in another file of the model, too")
+            entries.update({name: entry for name, entry in stored.items() if name in taken})
         return entries
 
     def checksum(self) -> str:
@@ -79,16 +108,18 @@ class Checkpoint:
         return digest.hexdigest()
 
 
-def _shards(index: Path) -> tuple[Path, ...]:
+def _weight_map(index: Path) -> dict[str, str]:
+    """The file of each tensor, as the index has it."""
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        names = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+    except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{index}: not a readable index of weight files ({error})") from error
-    files = tuple(index.parent / name for name in names)
-    missing = [f.name for f in files if not f.is_file()]
-    if missing:
-        raise ModelError(f"{index}: names files that are not there: {', '.join(missing)}")
-    return files
+    for name, shard in names.items():
+        if not isinstance(shard, str) or SHARD.fullmatch(shard) is None:
+            raise ModelError(
+                f"{index}: tensor {name} is in {shard!r}; expected a file beside the index, or ../FOLDER/FILE"
+            )
+    return names
 
 
 def _read_header(file: Path) -> dict[str, TensorEntry]:

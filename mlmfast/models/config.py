@@ -28,14 +28,17 @@ DEFAULT_PAD_ID = 1
 """What those model types take where config.json leaves pad_token_id out."""
 
 CAUSAL_ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
+STUDENT_ARCHITECTURE = "MlmfastStudent"
+STUDENT_HEADS = ("token", "cls")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """A model's configuration.
 
-    kind: `masked` or `causal`; max_length: tokens the model takes, special tokens included;
-    values: the whole of config.json.
+    kind: `masked`, `causal` or `student`; max_length: tokens the model takes, special tokens included;
+    values: the whole of config.json; student_head: what a student predicts, the pseudo-log-likelihood's
+    term of each `token`, or from the first token (`cls`) that of the text (RescoreBERT, Xu et al. 2022).
     """
 
     model_type: str
@@ -44,6 +47,7 @@ class ModelConfig:
     max_length: int
     vocab_size: int
     values: Mapping[str, Any]
+    student_head: str | None = None
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -66,13 +70,15 @@ def read_config(folder: Path) -> ModelConfig:
     architecture = architectures[0] if isinstance(architectures, list) else architectures
     if not isinstance(architecture, str):
         raise ModelError(f"{path}: architectures is {architectures!r}; expected a list of names")
+    kind = _kind(values, architecture)
     return ModelConfig(
         model_type=values["model_type"],
         architecture=architecture,
-        kind=_kind(values, architecture),
+        kind=kind,
         max_length=_max_length(folder, values),
         vocab_size=values["vocab_size"],
         values=values,
+        student_head=_student_head(path, values) if kind == "student" else None,
     )
 
 
@@ -87,11 +93,25 @@ def with_head_of(config: ModelConfig, tensor_names: Collection[str]) -> ModelCon
 
 
 def _kind(values: Mapping[str, Any], architecture: str) -> str:
+    if architecture == STUDENT_ARCHITECTURE:
+        return "student"
     if architecture.endswith("ForMaskedLM"):
         return "causal" if values.get("is_decoder") else "masked"
     if architecture.endswith(CAUSAL_ARCHITECTURES) or values.get("is_decoder"):
         return "causal"
     return "masked"
+
+
+def _student_head(path: Path, values: Mapping[str, Any]) -> str:
+    stated = values.get("mlmfast_student")
+    head = stated.get("head") if isinstance(stated, dict) else None
+    if head not in STUDENT_HEADS:
+        raise ModelError(
+            f"{path}: a student's mlmfast_student.head is {head!r}; expected {' or '.join(STUDENT_HEADS)}"
+        )
+    if values.get("is_decoder"):
+        raise ModelError(f"{path}: is_decoder is set; a student reads the whole text, leave it out")
+    return str(head)
 
 
 def _max_length(folder: Path, values: Mapping[str, Any]) -> int:

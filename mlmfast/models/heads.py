@@ -11,6 +11,10 @@ from mlmfast.models.checkpoint import Checkpoint
 from mlmfast.models.config import ModelConfig
 
 GELU = "gelu"
+WEIGHT, BIAS = "student.weight", "student.bias"
+"""Of a student's head: value = weight [1, hidden_size] . final hidden state + bias [1]."""
+FLOATS = ("F32", "F16", "BF16")
+CAUSAL_TYPES = ("gpt2", "llama")
 
 
 @dataclass(frozen=True)
@@ -144,14 +148,21 @@ def head_layout(config: ModelConfig) -> HeadLayout | None:
 
 
 def check_head(config: ModelConfig, checkpoint: Checkpoint) -> None:
-    """Refuse, by name, a checkpoint of a listed family whose head is not all there.
+    """Refuse, by name, a checkpoint of a listed family, or a student's, whose head is not all there.
 
     Knows `gamma`/`beta` for norms, an output bias stored once or twice, and a decoder left out because
     it is tied to the embeddings. Raises ModelError.
     """
     layout = head_layout(config)
-    if layout is None:
-        return
+    if layout is not None:
+        _check_fields(config)
+    if config.kind == "student":
+        _check_student_head(config, layout, checkpoint)
+    elif layout is not None and not checkpoint.is_pickle:
+        _check_vocabulary_head(config, layout, checkpoint)
+
+
+def _check_fields(config: ModelConfig) -> None:
     fields = [f for f in UNSUPPORTED_FIELDS if config.values.get(f) not in (None, False)]
     if fields:
         raise ModelError(
@@ -164,9 +175,35 @@ def check_head(config: ModelConfig, checkpoint: Checkpoint) -> None:
             f"config.json sets position_embedding_type = {positions!r}, which is not carried out; "
             "scores would be wrong"
         )
+
+
+def _check_student_head(config: ModelConfig, layout: HeadLayout | None, checkpoint: Checkpoint) -> None:
+    if config.model_type in CAUSAL_TYPES:
+        raise ModelError(
+            f"a student of model type {config.model_type!r}, which does not see the whole text; expected an "
+            "encoder"
+        )
     if checkpoint.is_pickle:
-        return
-    names = {_modern_name(name) for name in checkpoint.tensors}
+        raise ModelError("a student's weights are pickled; expected safetensors")
+    hidden_size = config.values.get("hidden_size", config.values.get("dim"))
+    for name, shape in ((WEIGHT, (1, hidden_size)), (BIAS, (1,))):
+        entry = checkpoint.tensors.get(name)
+        if entry is None:
+            raise ModelError(f"the checkpoint of a student has no {name}; expected it in shape {list(shape)}")
+        if entry.shape != shape or entry.dtype not in FLOATS:
+            raise ModelError(
+                f"{name} is {entry.dtype} {list(entry.shape)}; expected {list(shape)} in F32, F16 or BF16"
+            )
+    surplus = set() if layout is None else {*layout.required, *layout.biases} & checkpoint.tensors.keys()
+    if surplus:
+        raise ModelError(
+            f"the checkpoint of a student also has a vocabulary head ({min(surplus)}); which one its scores "
+            "need cannot be known"
+        )
+
+
+def _check_vocabulary_head(config: ModelConfig, layout: HeadLayout, checkpoint: Checkpoint) -> None:
+    names = {modern_name(name) for name in checkpoint.tensors}
     missing = [name for name in layout.required if name not in names]
     if layout.biases and _has_bias(config) and not names.intersection(layout.biases):
         missing.append(layout.biases[0])
@@ -182,7 +219,7 @@ def check_head(config: ModelConfig, checkpoint: Checkpoint) -> None:
     _check_one_bias(layout, checkpoint)
 
 
-def _modern_name(name: str) -> str:
+def modern_name(name: str) -> str:
     """TensorFlow-era norm names as they are called now."""
     if name.endswith("LayerNorm.gamma"):
         return name[: -len("gamma")] + "weight"

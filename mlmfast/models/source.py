@@ -10,7 +10,11 @@ from pathlib import Path
 from mlmfast.errors import ModelError
 
 EMBEDDED_MODEL = "mlmfast-mini-en"
-EMBEDDED_FOLDER = Path(__file__).resolve().parent.parent / "data" / EMBEDDED_MODEL
+EMBEDDED_STUDENT = "mlmfast-mini-en-student"
+DATA_FOLDER = Path(__file__).resolve().parent.parent / "data"
+EMBEDDED_FOLDER = DATA_FOLDER / EMBEDDED_MODEL
+EMBEDDED = {EMBEDDED_MODEL: EMBEDDED_FOLDER, EMBEDDED_STUDENT: DATA_FOLDER / EMBEDDED_STUDENT}
+"""The folders of the models that come with the package."""
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 HUB_FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model")
@@ -29,17 +33,19 @@ class ModelSource:
 def resolve(
     model: str | os.PathLike[str] | None = None, *, revision: str | None = None, allow_pickle: bool = False
 ) -> ModelSource:
-    """Find a model: None is the embedded one, an existing folder is itself, the rest are hub ids.
+    """Find a model: None is the embedded masked one, an existing folder is itself, the rest are hub ids.
 
     Hub files are cached by huggingface_hub, whose offline mode (HF_HUB_OFFLINE=1) is respected. Only
     safetensors weights are fetched unless allow_pickle. Raises ModelError.
     """
-    if model is None or model == EMBEDDED_MODEL:
-        if revision is not None:
-            raise ModelError(f"the embedded model has no revision {revision!r}; leave it out or name a model")
-        return ModelSource(EMBEDDED_MODEL, EMBEDDED_FOLDER)
+    if model is None:
+        model = EMBEDDED_MODEL
     if not isinstance(model, (str, os.PathLike)) or not (name := os.fspath(model)):
         raise ModelError(f"model is {model!r}; expected a folder, a hub id, or None for the embedded model")
+    if name in EMBEDDED:
+        if revision is not None:
+            raise ModelError(f"the embedded model has no revision {revision!r}; leave it out or name a model")
+        return ModelSource(name, EMBEDDED[name])
     folder = Path(name).expanduser()
     if folder.is_dir():
         if revision is not None:
@@ -52,6 +58,11 @@ def resolve(
             f"no folder {name}, and it is not a hub id such as 'bert-base-uncased' or 'org/name'"
         )
     return _from_hub(name, revision, allow_pickle)
+
+
+def embedded_for(model: str | os.PathLike[str] | None, masking: str | None) -> str | os.PathLike[str] | None:
+    """The model to load for a masking: the embedded student for `student` where none is named."""
+    return EMBEDDED_STUDENT if masking == "student" and model in (None, EMBEDDED_MODEL) else model
 
 
 def _from_hub(name: str, revision: str | None, allow_pickle: bool) -> ModelSource:

@@ -1,5 +1,6 @@
 """N-best lists rescored with masked language models."""
 
+from mlmfast.rescoring.cascade import Cascade, rescore_in_cascade
 from mlmfast.rescoring.formats import FORMATS, detect_format, open_lists, read_lists, read_references
 from mlmfast.rescoring.language_model import LanguageModel
 from mlmfast.rescoring.lazy_rescoring import rescore_lazily
@@ -11,6 +12,7 @@ from mlmfast.rescoring.weights import Weights, fairseq_mlm_scoring, mlm_scoring,
 
 __all__ = [
     "FORMATS",
+    "Cascade",
     "Hypothesis",
     "LanguageModel",
     "NBestList",
@@ -27,5 +29,6 @@ __all__ = [
     "read_lists",
     "read_references",
     "read_weights",
+    "rescore_in_cascade",
     "rescore_lazily",
 ]

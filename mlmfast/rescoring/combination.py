@@ -42,11 +42,18 @@ def combine(
     absent = np.isnan(scores)
     present = np.flatnonzero(~absent)
     ranked = present[np.argsort(-scores[present], kind="stable")]
+    return Ranking(placed(ranked, len(scores), missing), scores)
+
+
+def placed(ranked: Int64Array, count: int, missing: Missing) -> Int64Array:
+    """int64[H], the order of a list of `count` hypotheses: those that are `ranked`, best first, and the
+    others where `missing` has those without a total."""
+    order = np.arange(count)
+    absent = np.setdiff1d(order, ranked)
     if missing == "last":
-        return Ranking(np.concatenate([ranked, np.flatnonzero(absent)]), scores)
-    order = np.arange(len(scores))
-    order[present] = ranked
-    return Ranking(order, scores)
+        return np.concatenate([ranked, absent])
+    order[np.sort(ranked)] = ranked
+    return order
 
 
 def weighted_sum(features: Float64Array, weights: Float64Array) -> Float64Array:

@@ -6,12 +6,14 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mlmfast.errors import SettingsError
 from mlmfast.rescoring.text_preparation import TextPreparation
 from mlmfast.results import TextScore
 from mlmfast.scorer import RowCounts, Scorer
+
+T = TypeVar("T")
 
 REMEMBERED_TEXTS = 1 << 16
 
@@ -99,14 +101,14 @@ class LanguageModel:
     """A scorer with all that its score of a hypothesis depends on, under the name that the weights give it.
 
     preparation: what is done to a text first. masking, score_eos, overlong, parse_special: as for
-    `Scorer.score_iter`. remembered: so many texts, those used last, are not scored again when they come back
-    (about 400 bytes each).
+    `Scorer.score_iter`; scorer and masking become those that score (see `Scorer.for_masking`). remembered: so
+    many texts, those used last, are not scored again when they come back (about 400 bytes each).
     """
 
     scorer: Scorer
     name: str = "mlm"
     preparation: TextPreparation = field(default_factory=TextPreparation)
-    masking: str = "original"
+    masking: str | None = None
     score_eos: bool = False
     overlong: str = "error"
     parse_special: bool = False
@@ -118,6 +120,8 @@ class LanguageModel:
         if not isinstance(self.remembered, int) or self.remembered < 0:
             raise SettingsError(f"remembered is {self.remembered!r}; expected a number of texts, 0 or more")
         object.__setattr__(self, "_memory", TextMemory(self.remembered))
+        object.__setattr__(self, "scorer", self.scorer.for_masking(self.masking))
+        object.__setattr__(self, "masking", self.masking or self.scorer.default_masking)
         self.scorer.score_groups((), **self.options())
 
     def options(self) -> dict[str, Any]:
@@ -167,6 +171,20 @@ class LanguageModel:
             counts.num_repeated += repeated.total()
             counts.num_rows += sum(repeated[text] * scored[text].num_rows for text in repeated)
             yield [scored[text] for text in texts]
+
+    def score_beside(
+        self, items: Iterable[tuple[T, Sequence[str]]], counts: SharingCounts
+    ) -> Iterator[tuple[T, list[ScoredText]]]:
+        """Each of some things with the results of its texts, in order; as `score`."""
+        waiting: deque[T] = deque()
+
+        def groups() -> Iterator[Sequence[str]]:
+            for item, texts in items:
+                waiting.append(item)
+                yield texts
+
+        for results in self.score(groups(), counts):
+            yield waiting.popleft(), results
 
 
 def scored_text(result: TextScore) -> ScoredText:

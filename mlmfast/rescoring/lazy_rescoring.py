@@ -62,11 +62,17 @@ def rescore_lazily(
 
     Only the winner has a total and a score of the last model, whose rows are saved; the other models score
     in full. The winner is that of full scoring provably, as far as the engine gives a row the same result in
-    any batch. Raises SettingsError without a model, InputError as `Rescorer.rescore_lists` does.
+    any batch. Raises SettingsError without a model, or for a student as the last one, InputError as
+    `Rescorer.rescore_lists` does.
     """
     if not rescorer.models:
         raise SettingsError("lazy rescoring saves rows of a language model, but there is none; name one")
     *others, model = rescorer.models
+    if model.masking == "student":
+        raise SettingsError(
+            f"lazy rescoring bounds the score of {model.name!r} by log-probabilities, but a student's values "
+            "may be above 0; rescore in full"
+        )
     counts = LazyCounts() if counts is None else counts
     return (
         rescored

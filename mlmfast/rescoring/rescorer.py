@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlmfast.errors import InputError, SettingsError
-from mlmfast.rescoring.combination import combine
+from mlmfast.rescoring.combination import Ranking, combine
 from mlmfast.rescoring.features import LanguageModelScores, feature_matrix
 from mlmfast.rescoring.language_model import LanguageModel, ScoredText, SharingCounts
 from mlmfast.rescoring.lists import Hypothesis, NBestList, RescoredList
@@ -98,15 +97,8 @@ class Rescorer:
         return scored
 
     def _with_scores(self, model: LanguageModel, lists: Iterable[ScoredList]) -> Iterator[ScoredList]:
-        waiting: deque[ScoredList] = deque()
-
-        def texts() -> Iterator[list[str]]:
-            for scored in lists:
-                waiting.append(scored)
-                yield [hypothesis.text for hypothesis in scored.nbest.hypotheses]
-
-        for results in model.score(texts(), self.counts):
-            scored = waiting.popleft()
+        texts = ((scored, [hypothesis.text for hypothesis in scored.nbest.hypotheses]) for scored in lists)
+        for scored, results in model.score_beside(texts, self.counts):
             for hypothesis, result in zip(scored.nbest.hypotheses, results, strict=True):
                 if result.error is not None:
                     self.refuse(scored.nbest, hypothesis, result.error)
@@ -129,17 +121,21 @@ class Rescorer:
 
     def ranked(self, scored: ScoredList) -> RescoredList:
         """A scored list in its new order."""
-        features = self.features(scored)
-        try:
-            ranking = combine(features, self.weights.values, missing=self.weights.missing)
-        except InputError as error:
-            raise InputError(str(error), where=place_of(scored.nbest)) from error
+        ranking = self.ranking(scored)
         return RescoredList(
             scored.nbest,
             tuple(ranking.order.tolist()),
             numbers(ranking.scores),
             {name: numbers(found.scores) for name, found in scored.scores.items()},
         )
+
+    def ranking(self, scored: ScoredList) -> Ranking:
+        """The totals of a scored list and its new order. Raises InputError, which names the list."""
+        features = self.features(scored)
+        try:
+            return combine(features, self.weights.values, missing=self.weights.missing)
+        except InputError as error:
+            raise InputError(str(error), where=place_of(scored.nbest)) from error
 
     def settings(self) -> dict[str, Any]:
         """What the models' scores depend on, as a weights file keeps it (see `Weights.check`): precision,

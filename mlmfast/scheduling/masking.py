@@ -13,7 +13,7 @@ from mlmfast.results import PLL_MASKINGS
 from mlmfast.scheduling.csr import offsets_of, ranges
 from mlmfast.types import Int64Array, MaskedRows, TokenizedTexts
 
-NAMES = ("original", "word_l2r", "whole_word", "stride:K", "none", "causal")
+NAMES = ("original", "word_l2r", "whole_word", "stride:K", "none", "student", "causal")
 STRIDE = re.compile(r"stride:([1-9][0-9]{0,8})")
 
 
@@ -25,7 +25,8 @@ class Masking:
     word_l2r: the target and the later tokens of its word masked (Kauf & Ivanova 2023, section 3).
     whole_word: one row per word, all its tokens masked and scored.
     stride:K: at most K rows per text, row r masking and scoring every K-th target from the r-th; approximate.
-    none: one unmasked row. causal: one row, each target predicted from the tokens before it.
+    none: one unmasked row, and student: the same, read by a model distilled to give scores from it.
+    causal: one row, each target predicted from the tokens before it.
     """
 
     kind: str

@@ -39,7 +39,7 @@ class Tokenizer:
 
     def __init__(self, definition: str, special: SpecialTokens, *, protein: bool = False) -> None:
         """definition: the JSON of a `tokenizers.Tokenizer`; protein: one letter is one token."""
-        self._definition = definition
+        self.definition = definition
         self.special = special
         self.protein = protein
         with_specials = tokenizers.Tokenizer.from_str(definition)
@@ -52,13 +52,13 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        backend = _ready(_hide_special_tokens(self._definition, self.special))
+        backend = _ready(_hide_special_tokens(self.definition, self.special))
         backend.encode_special_tokens = True
         return backend
 
     @cached_property
     def _parsing(self) -> tokenizers.Tokenizer:
-        return _ready(self._definition)
+        return _ready(self.definition)
 
     def encode(
         self, texts: Sequence[str], *, causal: bool = False, parse_special: bool = False

@@ -87,7 +87,7 @@ def test_a_masking_keeps_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "Original", "original:2", "student", "stride", "stride:", "stride:K", "stride:0", "stride:-1"),
+        *("", "Original", "original:2", "students", "stride", "stride:", "stride:K", "stride:0", "stride:-1"),
         *("stride:2.0", "stride:²", "stride:٣", "stride:3 ", "stride: 3", "stride:1\n"),
         "stride:" + "9" * 5000,
     ],

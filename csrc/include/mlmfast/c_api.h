@@ -1,5 +1,10 @@
 /* The C API of mlmfast: load a model's folder, score token ids with it on the CPU.
  *
+ * A model is a masked language model, or a student distilled from one (its config.json names the architecture
+ * MlmfastStudent): a student reads a text once, unmasked, and where a masked model gives a token's
+ * log-probability it gives its prediction of it, which may be above 0; one of head cls, at position 0 alone,
+ * that of the text's pseudo-log-likelihood. It has no masks, and no outputs but log_prob.
+ *
  * Every function that can fail returns a status and leaves a message in mlmfast_last_error(). Pointers must
  * not be NULL but where it says so; arrays must be as long as the counts beside them say. What an output
  * points to is undefined after an error. Logarithms are natural. A call runs in the calling thread, and
@@ -71,7 +76,8 @@ typedef struct mlmfast_info {
   int64_t max_length;    /* tokens of one text, special tokens included */
   int64_t vocab_size;    /* token ids are 0 to vocab_size - 1 */
   int64_t hidden_size;
-  int64_t mask_token_id; /* -1: the folder has no tokenizer.json (ESM: vocab.txt), and none was given */
+  int64_t mask_token_id; /* -1: none was given, and the folder has no tokenizer.json (ESM: vocab.txt), or the
+                            model is a student */
   const char* precision; /* never freed, as isa */
   const char* isa;
 } mlmfast_info;
@@ -81,7 +87,8 @@ MLMFAST_API mlmfast_status mlmfast_get_info(const mlmfast_model* model, mlmfast_
 
 /* Original masking (Salazar et al. 2020): log_probs[i] is the log-probability of the token at positions[i]
  * with that token alone masked. Their sum over all tokens but the special ones is the text's
- * pseudo-log-likelihood.
+ * pseudo-log-likelihood, or a student's prediction of it; of a student of head cls log_probs is one number,
+ * that prediction, at positions {0}.
  *   input_ids [num_tokens]: 1 to max_length, special tokens included
  *   positions [num_positions]: each 0 to num_tokens - 1; NULL: every one, and num_positions is num_tokens
  *   log_probs [num_positions] */

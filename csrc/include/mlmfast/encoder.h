@@ -1,4 +1,4 @@
-// The encoder: rows of masked texts to the features its vocabulary head reads at the targets.
+// The encoder: rows of masked texts to the features that its head reads at the targets.
 //
 // Packed rows, no padding. The first layer's projections are shared by the masked copies of a text;
 // the last layer runs only at the targets. A row's features are the same bits whatever rows stand
@@ -48,7 +48,7 @@ class Encoder {
   ~Encoder();
   Encoder(Encoder&&) noexcept;
 
-  // features [num_places, embedding_size] of places: tokens given as row and position, in order of rows.
+  // features [num_places, feature_size] of places: tokens given as row and position, in order of rows.
   // One thread a call; several threads may call at once.
   void encode(const RowBatch& batch, const int64_t* place_offsets, const int32_t* place_positions,
               float* features) const;

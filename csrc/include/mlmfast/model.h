@@ -1,8 +1,10 @@
-// A masked language model: its encoder and its vocabulary head, ready to score batches of rows.
+// A masked language model, or a student of one: its encoder and its head, ready to score batches of rows.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "mlmfast/encoder.h"
 #include "mlmfast/head.h"
@@ -12,6 +14,8 @@
 
 namespace mlmfast {
 
+struct Places;
+
 class Model {
  public:
   // Reads config.json and the safetensors weights of a folder.
@@ -19,7 +23,9 @@ class Model {
   // this CPU has no kernels for.
   Model(const std::string& folder, Precision precision, Isa isa);
 
-  // Results of the batch's targets, in order. Throws std::invalid_argument for a batch that does not fit.
+  // Results of the batch's targets, in order; log_prob of a student is the value at the target, whose id it
+  // does not read. Throws std::invalid_argument for a batch that does not fit, and for one that asks a student
+  // for more, masks its rows, or asks one of head cls at another place than 0.
   // One thread a call; several threads may call at once. A row's results are the same bits whatever rows
   // stand beside it.
   void score(const RowBatch& batch, const HeadOutputs& outputs) const;
@@ -30,8 +36,12 @@ class Model {
   Model(const ModelSpec& spec, const std::string& folder, Precision precision, Isa isa);
   Model(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa);
 
+  void score_values(const Places& places, const float* features, float* values) const;
+
   Encoder encoder_;
-  Head head_;
+  std::optional<Head> head_;                 // a vocabulary's, or else
+  std::vector<float> student_weight_;        // [H]
+  float student_bias_ = 0;
 };
 
 }  // namespace mlmfast

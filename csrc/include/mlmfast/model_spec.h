@@ -25,6 +25,10 @@ class UnsupportedModelError : public ModelError {
 enum class Position { none, absolute, rotary };
 enum class NormPlacement { pre, post };
 
+// What stands on the encoder: a vocabulary's distribution, or one value (a distilled model), of each token
+// or of the text, read at its first token.
+enum class HeadKind { vocabulary, token_student, cls_student };
+
 const char* activation_name(Activation activation);
 
 // Of one layer. A global layer sees the whole row; a local one the tokens at most half_window away,
@@ -48,7 +52,8 @@ struct AttentionWindow {
 //       turned first: x_i cos a - x_i+d/2 sin a, x_i+d/2 cos a + x_i sin a, a = p rope_theta^(-2i/d)
 //     mlp: mlp_output(act(mlp_input(x))), gated: mlp_output(act(mlp_input(x)) * mlp_gate(x))
 //   x = final_norm(x) if final_norm
-//   logits = decoder(head_norm(head_activation(head_dense(x))))
+//   vocabulary head: logits = decoder(head_norm(head_activation(head_dense(x))))
+//   student: value = student(x)
 struct ModelSpec {
   std::string model_type;
 
@@ -85,12 +90,17 @@ struct ModelSpec {
   bool token_dropout;
   int64_t mask_token_id;  // of token_dropout
 
+  HeadKind head;
+  // Of a vocabulary head.
   Activation head_activation;
   bool head_dense_bias;
   bool decoder_bias;
   bool tied_decoder;  // the decoder may be left out of the checkpoint: it is word_embeddings
 
   int64_t head_size() const { return hidden_size / num_heads; }
+  bool is_student() const { return head != HeadKind::vocabulary; }
+  // Of what the head reads at a target after its dense layer; a student has none.
+  int64_t feature_size() const { return is_student() ? hidden_size : embedding_size; }
 };
 
 // Reads config.json (and model_max_length of tokenizer_config.json) of a model's folder.

@@ -50,6 +50,8 @@ enum class Role {
   head_norm_bias,     // [E]
   decoder_weight,     // [V, E]
   decoder_bias,       // [V]
+  student_weight,     // [1, H]
+  student_bias,       // [1]
 };
 
 enum class DType { f32, f16, bf16 };
@@ -71,8 +73,9 @@ struct WeightView {
   void read(int64_t begin, int64_t count, float* floats) const;
 };
 
-// The weights of model.safetensors, or of the shards model.safetensors.index.json names. All that a
-// view points to stays mapped as long as this object lives.
+// The weights of model.safetensors, or of the shards model.safetensors.index.json names: files beside it, or
+// ../FOLDER/FILE, a file of a model in a folder beside, of which only the tensors that the index names are
+// read. All that a view points to stays mapped as long as this object lives.
 class Weights {
  public:
   // Throws ModelError unless every tensor the spec asks for is there, whole, of a known dtype and of the
