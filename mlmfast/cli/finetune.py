@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlmfast.cli.files import require_held_out_apart
 from mlmfast.cli.option_groups import grouped
 from mlmfast.cli.stopping import end_on_terminate, say, stop_reported
 from mlmfast.cli.training_options import (
@@ -18,7 +19,6 @@ from mlmfast.cli.training_options import (
     TextInputOptions,
     training_settings,
 )
-from mlmfast.errors import SettingsError
 
 if TYPE_CHECKING:
     from mlmfast.cli.training_progress import TrainingProgress
@@ -61,7 +61,7 @@ def finetune(
 
     end_on_terminate()
     settings = training_settings(loss, masking, optimiser, checkpoints)
-    _require_held_out_apart(texts, held_out)
+    require_held_out_apart(texts, held_out)
     if optimiser.threads is not None:
         torch.set_num_threads(optimiser.threads)
     files = open_model(model, revision=revision, allow_pickle=allow_pickle)
@@ -118,10 +118,3 @@ def finetune(
 def _done(progress: TrainingProgress) -> str:
     saved = f"a checkpoint of step {progress.num_saved:,}" if progress.num_saved else "no checkpoint yet"
     return f"step {progress.num_done:,}, with {saved}"
-
-
-def _require_held_out_apart(texts: list[str], held_out: str | None) -> None:
-    """Raises SettingsError if the held-out file is one of the texts."""
-    for text in texts if held_out is not None and Path(held_out).exists() else ():
-        if Path(text).exists() and Path(text).samefile(Path(str(held_out))):
-            raise SettingsError(f"{held_out} is among the texts to train on, so it is not held out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,14 +19,18 @@ RECENT = 20
 class TrainingProgress:
     """A listener of the trainer, and a context manager; the bar only if stderr is a terminal."""
 
-    def __init__(self, num_steps: int, *, quiet: bool) -> None:
+    def __init__(
+        self, num_steps: int, *, quiet: bool, said: Callable[[JsonRecord], str] | None = None
+    ) -> None:
+        """said: an evaluation's record as words."""
         self._quiet = quiet
+        self._said = evaluation_said if said is None else said
         self._num_steps = num_steps
         self._losses: deque[float] = deque(maxlen=RECENT)
         self.num_done = self.num_saved = 0
         self.has_run = False
         self._bar = Progress(
-            TextColumn("training"),
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[loss]}"),
@@ -55,11 +60,12 @@ class TrainingProgress:
         self.num_done = record["step"]
         if record["loss"] is not None:
             self._losses.append(record["loss"])
-        mean = f"{record['rule']} loss {sum(self._losses) / len(self._losses):.4f}" if self._losses else ""
+        rule = f"{record['rule']} " if "rule" in record else ""
+        mean = f"{rule}loss {sum(self._losses) / len(self._losses):.4f}" if self._losses else ""
         self._bar.update(self._task, advance=1, loss=mean)
 
     def evaluated(self, record: JsonRecord) -> None:
-        say(f"step {record['step']:,}: held-out {evaluation_said(record['held_out'])}", self._quiet)
+        say(f"step {record['step']:,}: held-out {self._said(record['held_out'])}", self._quiet)
 
     def saved(self, step: int) -> None:
         self.num_saved = step

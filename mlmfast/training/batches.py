@@ -11,7 +11,7 @@ import numpy as np
 
 from mlmfast.types import Int64Array
 
-ORDER, MASKS, DROPOUT, HELD_OUT = range(4)
+ORDER, MASKS, DROPOUT, HELD_OUT, BUCKETS = range(5)
 """What is drawn, each from a stream of its own."""
 
 

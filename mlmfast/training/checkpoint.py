@@ -19,7 +19,8 @@ class Checkpoint:
     """What a run needs to go on as if it had not stopped.
 
     step: steps done; model, optimiser: their state_dicts; metrics_bytes: of the metrics file then;
-    settings_sha256: of what the run was started with.
+    settings_sha256: of what the run was started with; best: the weights that did best so far, where a run
+    keeps them.
     """
 
     step: int
@@ -27,6 +28,7 @@ class Checkpoint:
     optimiser: dict[str, Any]
     metrics_bytes: int
     settings_sha256: str
+    best: dict[str, Any] | None = None
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from mlmfast.errors import OutputError
 from mlmfast.io.json_text import to_json
-from mlmfast.io.output import open_locked, os_errors_named
+from mlmfast.io.output import open_locked, os_errors_named, write_all
 from mlmfast.types import JsonRecord
 
 
@@ -47,9 +47,7 @@ class MetricsFile:
 
     def add(self, record: JsonRecord) -> None:
         with os_errors_named(self.path):
-            rest = memoryview((to_json(record) + "\n").encode("utf-8"))
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            write_all(self._file, (to_json(record) + "\n").encode("utf-8"))
 
     def sync(self) -> int:
         """Makes all lines safe; the bytes they are."""

@@ -27,9 +27,9 @@ class TrainedModel:
     def __init__(self, files: ModelFiles, *, device: str | None = None) -> None:
         """Raises ModelError, UnsupportedModelError, SettingsError."""
         name = files.source.name
-        if files.config.kind == "causal":
+        if files.config.kind != "masked":
             raise SettingsError(
-                f"{name} is a causal model; finetune adapts masked ones (for others see "
+                f"{name} is a {files.config.kind} model; finetune adapts masked ones (for others see "
                 "mlmfast.training.huggingface)"
             )
         layout = head_layout(files.config)
@@ -73,10 +73,8 @@ class TrainedModel:
         for layer in list(stack)[:layers]:
             layer.requires_grad_(False)
         if embeddings:
-            in_layers = {id(p) for p in stack.parameters()}
-            for name, parameter in self._encoder.named_parameters():
-                if "embed" in name and id(parameter) not in in_layers:
-                    parameter.requires_grad_(False)
+            for parameter in embeddings_of(self._encoder).values():
+                parameter.requires_grad_(False)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -101,3 +99,13 @@ def encoder_layers(encoder: nn.Module) -> nn.ModuleList:
     """The encoder's layers, first to last: the longest list of modules in it."""
     lists = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len)
+
+
+def embeddings_of(encoder: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of what comes before the layers, by their names in the encoder."""
+    in_layers = {id(parameter) for parameter in encoder_layers(encoder).parameters()}
+    return {
+        name: parameter
+        for name, parameter in encoder.named_parameters()
+        if "embed" in name and id(parameter) not in in_layers
+    }

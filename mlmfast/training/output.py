@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, its state, at the end the tuned model."""
+"""The folder of a run: its settings, its state, at the end the model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
-from mlmfast.engines.torch_load import quiet_transformers
 from mlmfast.errors import OutputError
 from mlmfast.io.json_text import to_json
 from mlmfast.io.meta import (
@@ -42,7 +41,7 @@ TOKENIZER_FILES = (
 
 class RunFolder:
     """`training.meta.json` says how the model was made and whether it is whole; `metrics.jsonl` and
-    `checkpoint.pt` are the run's; beside them come the tuned model's files."""
+    `checkpoint.pt` are the run's; beside them come the model's files."""
 
     def __init__(self, path: Path, settings: JsonRecord, *, resume: bool) -> None:
         """settings: JSON that says what makes the model; on resume it must be that of the folder, but for
@@ -78,15 +77,11 @@ class RunFolder:
         """Of the settings that a resumed run shares."""
         return hashlib.sha256(to_json(flattened(self.settings)).encode("utf-8")).hexdigest()
 
-    def finish(self, model: Any, tokenizer_folder: Path, num_records: int, summary: JsonRecord) -> None:
-        """Writes the model (of transformers) and its tokenizer's files, then marks the folder complete.
-
-        num_records: lines of the metrics file.
-        """
+    def write_model(self, save: Callable[[Path], object], tokenizer_folder: Path) -> None:
+        """Writes a model's files, which `save` puts into a folder it makes, and its tokenizer's."""
         with os_errors_named(self.path):
             try:
-                with quiet_transformers():
-                    model.save_pretrained(self._model)
+                save(self._model)
             except SafetensorError as error:
                 raise OSError(str(error)) from error
             for pattern in TOKENIZER_FILES:
@@ -99,6 +94,10 @@ class RunFolder:
                 os.replace(file, self.path / file.name)
             self._model.rmdir()
             sync_folder(self.path)
+
+    def complete(self, num_records: int, summary: JsonRecord) -> None:
+        """Marks the folder complete, once the model is written. num_records: lines of the metrics file."""
+        with os_errors_named(self.path):
             progress = Progress(
                 records=num_records,
                 bytes=self.metrics.stat().st_size,
@@ -137,7 +136,7 @@ class RunFolder:
         if not resume:
             if found.progress.complete:
                 raise OutputError(
-                    f"{self.path} holds a tuned model; choose another output, or delete it to start over"
+                    f"{self.path} holds a finished model; choose another output, or delete it to start over"
                 )
             if self.checkpoint.exists():
                 raise OutputError(

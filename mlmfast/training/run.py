@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.torch_load import choose_device
+from mlmfast.engines.torch_load import choose_device, quiet_transformers
 from mlmfast.errors import SettingsError, TrainingError
 from mlmfast.training.masking import Vocabulary
 from mlmfast.training.metrics_file import MetricsFile, read_metrics
@@ -71,7 +71,9 @@ def finetune(
             "steps_of_this_run": settings.steps - num_before,
             "seconds_of_this_run": time.monotonic() - started,
         }
-        folder.finish(model.huggingface, files.source.folder, len(records), summary)
+        with quiet_transformers():
+            folder.write_model(model.huggingface.save_pretrained, files.source.folder)
+        folder.complete(len(records), summary)
     return summary
 
 

@@ -101,7 +101,7 @@ def test_a_complete_run_is_left_as_it_is(tmp_path):
     before = {f.name: (f.stat().st_mtime_ns, f.read_bytes()) for f in folder.iterdir()}
     run(folder)
     assert {f.name: (f.stat().st_mtime_ns, f.read_bytes()) for f in folder.iterdir()} == before
-    with pytest.raises(OutputError, match="holds a tuned model; choose another output"):
+    with pytest.raises(OutputError, match="holds a finished model; choose another output"):
         run(folder, resume=False)
 
 
