@@ -1,0 +1,191 @@
+"""What is refused, by name, and that a failed export leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import MODELS
+
+import mlmfast
+from mlmfast.errors import OutputError, UnsupportedModelError
+from mlmfast.export import agreement, export_model, graphs
+
+Export = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "message"),
+    [
+        ("gpt2", "pll", r"gpt2 is a causal model \(gpt2\)"),
+        ("bert", "single-pass", "bert is a masked model; kind single-pass is of a student one"),
+        ("bert-no-head", "masked", "no complete masked language-model head"),
+        ("bert-pickle-only", "masked", "only pickled weights"),
+    ],
+)
+def test_models_without_such_a_graph(model: str, kind: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(mlmfast.ModelError, match=message):
+        export_model(MODELS / model, kind=kind, output=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_students_have_single_pass_graphs_alone(students: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="use kind single-pass"):
+        export_model(students["token"], kind="pll", output=tmp_path / "out")
+
+
+def test_a_family_with_an_unknown_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlmfast.models.heads import HEADS
+
+    monkeypatch.delitem(HEADS, "bert")
+    with pytest.raises(UnsupportedModelError, match="the head of model type 'bert' is not known here"):
+        export_model(MODELS / "bert", kind="masked", output=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_the_exporter_cannot_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(module: object) -> None:
+        raise RuntimeError("no such operator\nand more")
+
+    monkeypatch.setattr(graphs, "exported_program", failing)
+    with pytest.raises(UnsupportedModelError, match=r"'bert' cannot be exported \(RuntimeError: no such op"):
+        export_model(MODELS / "bert", kind="masked", output=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("kind", "precision"), [("masks", "float32"), ("pll", "bfloat16")])
+def test_unknown_names(kind: str, precision: str, tmp_path: Path) -> None:
+    with pytest.raises(mlmfast.SettingsError, match="expected one of"):
+        export_model(MODELS / "bert", kind=kind, precision=precision, output=tmp_path / "out")
+
+
+def test_outputs_that_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OutputError, match="is a file"):
+        export_model(MODELS / "bert", kind="pll", output=tmp_path / "file")
+    with pytest.raises(OutputError, match="is not empty"):
+        export_model(MODELS / "bert", kind="pll", output=tmp_path)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_graph_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = agreement.expected_values
+    monkeypatch.setattr(agreement, "expected_values", lambda *given: [v + 1e-3 for v in expected(*given)])
+    with pytest.raises(mlmfast.ModelError, match=r"float32 graph is off by 0.001.*Nothing was written"):
+        export_model(MODELS / "bert", kind="masked", output=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_that_are_not_numbers_disagree() -> None:
+    import numpy as np
+
+    sample = agreement.Sample("real", None, None)  # type: ignore[arg-type]
+    one, nan = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32)
+    assert agreement.require_agreement("m", "int8", [sample], [one], [one])["real"].worst == 0
+    with pytest.raises(mlmfast.ModelError, match="off by nan"):
+        agreement.require_agreement("m", "int8", [sample], [one], [nan])
+    with pytest.raises(mlmfast.ModelError, match=r"\(2,\) values where \(3,\)"):
+        agreement.require_agreement("m", "int8", [sample], [one], [one[:2]])
+
+
+def test_an_export_is_not_exported(exported: Export, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="is an ONNX export already"):
+        export_model(exported("bert", "masked"), kind="pll", output=tmp_path / "out")
+
+
+def test_engines_and_folders_that_do_not_fit(exported: Export) -> None:
+    folder = exported("bert", "masked")
+    with pytest.raises(UnsupportedModelError, match="mlmfast export --kind masked --model"):
+        mlmfast.load(MODELS / "bert", engine="onnx")
+    for engine in ("native", "torch"):
+        with pytest.raises(mlmfast.SettingsError, match=f"the {engine} engine cannot run"):
+            mlmfast.load(folder, engine=engine)
+    with pytest.raises(mlmfast.SettingsError, match="was exported in float32"):
+        mlmfast.load(folder, precision="int8")
+    assert mlmfast.load(folder, precision="float32").engine.describe()["precision"] == "float32"
+
+
+@pytest.mark.parametrize("option", ["rank", "entropy", "top_k"])
+def test_more_than_log_probabilities(option: str, exported: Export) -> None:
+    with (
+        mlmfast.load(exported("bert", "masked"), workers=1) as scorer,
+        pytest.raises(mlmfast.SettingsError, match="gives log-probabilities alone"),
+    ):
+        scorer.score_iter(["a"], **{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("tpu", "runs on 'cpu', 'cuda' or 'tensorrt'"), ("cuda:1", "pip install onnxruntime-gpu")],
+)
+def test_devices_that_cannot_be_used(
+    device: str, message: str, exported: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(mlmfast.SettingsError, match=message):
+        mlmfast.load(exported("bert", "masked"), device=device)
+
+
+def damaged(folder: Path, target: Path, **changes: object) -> Path:
+    """A copy of an export whose description says something else."""
+    shutil.copytree(folder, target)
+    path = target / "mlmfast_onnx.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 2}, "format version 2"),
+        ({"kind": "other"}, "kind is 'other'"),
+        ({"precision": "int4"}, "precision is 'int4'"),
+        ({"precision": "int8"}, "not of one export"),
+    ],
+)
+def test_descriptions_that_do_not_fit_their_graph(
+    changes: dict[str, object], message: str, exported: Export, tmp_path: Path
+) -> None:
+    with pytest.raises(mlmfast.ModelError, match=message):
+        mlmfast.load(damaged(exported("bert", "masked"), tmp_path / "export", **changes))
+
+
+def test_files_that_are_damaged(exported: Export, tmp_path: Path) -> None:
+    folder = damaged(exported("bert", "masked"), tmp_path / "export")
+    graph = folder / "model.onnx"
+    graph.write_bytes(graph.read_bytes()[:1000])
+    with pytest.raises(mlmfast.ModelError, match="cannot load this graph"):
+        mlmfast.load(folder)
+    graph.unlink()
+    with pytest.raises(mlmfast.ModelError, match=r"no model\.onnx; export the model again"):
+        mlmfast.load(folder)
+    (folder / "mlmfast_onnx.json").write_text("{")
+    with pytest.raises(mlmfast.ModelError, match="not a description of an exported graph"):
+        mlmfast.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [("torch", "torch"), ("onnx", "onnx"), ("onnxscript", "onnx"), ("onnxruntime", "onnx")],
+)
+def test_missing_packages_name_their_extra(package: str, extra: str, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+import mlmfast
+from mlmfast.export import export_model
+try:
+    export_model(kind="pll", output={str(tmp_path / "out")!r})
+except mlmfast.MissingExtraError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"needs the package {package!r}" in run.stdout
+    assert f"pip install 'mlmfast[{extra}]'" in run.stdout
