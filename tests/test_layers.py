@@ -18,7 +18,7 @@ FLOORS = (
     ("io", "tokenization", "scheduling", "kernels"),
     ("engines", "models", "functional", "nn"),
     ("scorer", "metrics", "windows", "workers"),
-    ("rescoring", "generation", "training", "export", "evaluation", "reports"),
+    ("rescoring", "generation", "training", "export", "evaluation", "proteins", "reports"),
     ("cli", "serving"),
 )
 FLOOR_OF = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}

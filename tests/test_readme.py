@@ -43,7 +43,8 @@ def test_commands_run_in_order(page: str, tmp_path: Path) -> None:
     commands = [c for c in COMMANDS[page] if c not in RUN_BY_CI]
     assert any(c.startswith("mlmfast ") for c in commands)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    shutil.copytree(ROOT / "tests" / "data" / "nbest", tmp_path / "tests" / "data" / "nbest")
+    for folder in ("nbest", "proteins", "models/sapiens-vh"):
+        shutil.copytree(ROOT / "tests" / "data" / folder, tmp_path / "tests" / "data" / folder)
     scripts = Path(sys.executable).parent
     settings = ""
     for command in commands:

@@ -1,4 +1,5 @@
-"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `finetune`, `info`.
+"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `eval-generation`, `finetune`, `distill`,
+`export`, `variants`, `info`.
 
 Exit status: 0 done; 1 an error; 2 options that are wrong; 3 done, but some records were skipped;
 130 interrupted, 143 terminated (what was finished is in the output).
@@ -12,12 +13,16 @@ import sys
 import typer
 
 import mlmfast
+from mlmfast.cli.distill import distill
+from mlmfast.cli.eval_generation import eval_generation
 from mlmfast.cli.evaluate import evaluate
+from mlmfast.cli.export import export
 from mlmfast.cli.finetune import finetune
 from mlmfast.cli.info import info
 from mlmfast.cli.rescore import rescore
 from mlmfast.cli.score import score
 from mlmfast.cli.tune import tune
+from mlmfast.cli.variants import variants
 from mlmfast.errors import MlmfastError, SettingsError
 
 app = typer.Typer(
@@ -31,7 +36,11 @@ app.command()(score)
 app.command()(rescore)
 app.command()(tune)
 app.command("eval")(evaluate)
+app.command("eval-generation")(eval_generation)
 app.command()(finetune)
+app.command()(distill)
+app.command()(export)
+app.command()(variants)
 app.command()(info)
 
 
