@@ -29,7 +29,7 @@ def info() -> None:
     """Print versions, CPU features and the engines available here."""
     from mlmfast import _core
     from mlmfast.kernels.head import chosen_isa
-    from mlmfast.models.source import EMBEDDED_MODEL
+    from mlmfast.models.source import EMBEDDED_MODEL, EMBEDDED_STUDENT
     from mlmfast.workers import available_cores
 
     lines = {
@@ -39,7 +39,7 @@ def info() -> None:
         "cpu features": " ".join(_core.cpu_features()) or "none known",
         "kernels": f"{chosen_isa()} (available: {', '.join(_core.available_isas())})",
         "engines": _engines(),
-        "embedded model": EMBEDDED_MODEL,
+        "embedded models": f"{EMBEDDED_MODEL}, {EMBEDDED_STUDENT}",
         **{name: _version(name) for name in PACKAGES},
     }
     width = max(map(len, lines))
