@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mlmfast
-from mlmfast.proteins import CONTEXTS, CONVENTIONS, VariantScorer, spearman
+from mlmfast.metrics import spearman
+from mlmfast.proteins import CONTEXTS, CONVENTIONS, VariantScorer
 from mlmfast.proteins.records import read_wild_type
 
 WAYS = [(name, "wild-type") for name in CONVENTIONS] + [
@@ -28,13 +30,13 @@ WAYS = [(name, "wild-type") for name in CONVENTIONS] + [
 ]
 
 
-def number(value: float | None) -> str:
-    return "not defined" if value is None else f"{value:+.4f}"
+def number(value: float) -> str:
+    return "not defined" if math.isnan(value) else f"{value:+.4f}"
 
 
 def published_figures(
     rows: Sequence[dict[str, str]], fitness: NDArray[np.float64], prefix: str
-) -> list[tuple[str, float | None]]:
+) -> list[tuple[str, float]]:
     """Spearman's correlation with fitness of each published column, and of their mean."""
     names = [name for name in rows[0] if name.startswith(prefix)]
     table = np.array([[float(row[name]) for name in names] for row in rows])

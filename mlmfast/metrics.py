@@ -1,9 +1,13 @@
-"""Figures over a corpus of scored texts."""
+"""Figures over a corpus of scored texts, and correlations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from mlmfast.results import TextScore, perplexity
 
@@ -50,3 +54,28 @@ def corpus_totals(results: Iterable[TextScore]) -> CorpusTotals:
     for result in results:
         totals.add(result)
     return totals
+
+
+def pearson(first: ArrayLike, second: ArrayLike) -> float:
+    """Pearson's correlation of two columns of n finite values; NaN for fewer than two, and where either
+    column is constant."""
+    columns = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if any(len(values) < 2 or np.all(values == values[0]) for values in columns):
+        return math.nan
+    x, y = (values - values.mean() for values in columns)
+    product = math.sqrt(float(x @ x) * float(y @ y))
+    return float(x @ y) / product if product > 0 else math.nan
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's rank correlation of two columns of n finite values: Pearson's of their ranks, equal values
+    sharing their mean rank (Kendall & Gibbons 1990, section 3.8). NaN for fewer than two, and where either
+    column is constant."""
+    return pearson(mean_ranks(first), mean_ranks(second))
+
+
+def mean_ranks(values: ArrayLike) -> NDArray[np.float64]:
+    """float64[n], ranks from 1; equal values get the mean of the ranks they take up together."""
+    _, group, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[group]
+    return ranks

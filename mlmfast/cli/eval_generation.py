@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mlmfast.cli.files import require_different_files, write_text
+from mlmfast.cli.files import require_different_files, require_place_for, write_text
 from mlmfast.cli.generation_options import InputFormat, NgramOptions, ReferenceOptions, TrailOptions
 from mlmfast.cli.option_groups import EngineOptions, RunOptions, ScoringOptions, grouped
 from mlmfast.cli.stopping import SKIPPED_RECORDS, end_on_terminate, say
@@ -62,6 +62,10 @@ def eval_generation(
     for given in inputs:
         if given is not None:
             require_different_files(given, output)
+    if trail.plot is not None:
+        require_place_for("--plot", trail.plot, output, *inputs)
+    if output != "-":
+        require_place_for("--output", Path(output))
     # Before the models, which take longer, so that a broken trail is known at once.
     of_trail = None if trail.trail is None else chain_figures(trail.trail, trail)
     figures: JsonRecord = {}
@@ -82,7 +86,9 @@ def eval_generation(
         figures |= overlap_figures(texts, pool, replace(ngrams, unit=unit), model, engine)
         if reference.aligned_references:
             aligned = [reference_texts(file, *as_samples) for file in reference.aligned_references]
-            figures["bleu"] = aligned_bleu(records, aligned, reference.aligned_references)
+            figures["bleu"] = aligned_bleu(
+                records, aligned, reference.aligned_references, lowercase=ngrams.lowercase
+            )
         if model is not None:
             figures["likelihood"] = scored(samples, kept, model, scoring, engine, how)
             num_skipped += figures["likelihood"]["num_skipped"]

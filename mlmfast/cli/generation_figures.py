@@ -37,9 +37,13 @@ def read_texts(source: str, input_format: str, field: str | None, *, skip: bool)
 
 
 def reference_texts(source: str, input_format: str, field: str | None) -> list[str]:
-    """The texts of a file of references. Raises InputError; an unreadable one cannot be left out."""
+    """The texts of a file of references. Raises InputError for none, and for an unreadable one, which cannot
+    be left out."""
     named = field if input_format in WITH_FIELDS else None
-    return [record.text or "" for record in read_texts(source, input_format, named, skip=False)]
+    texts = [record.text or "" for record in read_texts(source, input_format, named, skip=False)]
+    if not texts:
+        raise InputError("no references, so there is nothing to compare with", where=name_of(source))
+    return texts
 
 
 def overlap_figures(
@@ -68,8 +72,11 @@ def overlap_figures(
     return figures
 
 
-def aligned_bleu(records: list[InputRecord], aligned: list[list[str]], files: list[str]) -> JsonRecord:
+def aligned_bleu(
+    records: list[InputRecord], aligned: list[list[str]], files: list[str], *, lowercase: bool
+) -> JsonRecord:
     """Corpus BLEU, each sample with its own references. Raises InputError if their numbers differ."""
+    cased = str.lower if lowercase else str
     for file, references in zip(files, aligned, strict=True):
         if len(references) != len(records):
             raise InputError(
@@ -78,7 +85,7 @@ def aligned_bleu(records: list[InputRecord], aligned: list[list[str]], files: li
             )
     bleu = metric_named("bleu")
     statistics = [
-        bleu.statistics([record.text], [texts[index] for texts in aligned])
+        bleu.statistics([cased(record.text)], [cased(texts[index]) for texts in aligned])
         for index, record in enumerate(records)
         if record.text is not None
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlmfast.cli.files import write_text
+from mlmfast.cli.files import require_place_for, write_text
 from mlmfast.errors import SettingsError
 from mlmfast.reports import Report, render, require_packages
 
@@ -18,11 +18,7 @@ def check_report(path: Path | None, *others: str | Path | None) -> None:
         return
     if path.suffix.lower() not in ENDINGS:
         raise SettingsError(f"--report {path}: expected a file whose name ends with .html")
-    if not path.absolute().parent.is_dir():
-        raise SettingsError(f"--report {path}: there is no folder {path.parent}; make it first")
-    for other in others:
-        if other is not None and Path(other).resolve() == path.resolve():
-            raise SettingsError(f"--report {path}: the command reads or writes this file, too; name another")
+    require_place_for("--report", path, *others)
     require_packages()
 
 

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from mlmfast.cli.files import require_different_files
+from mlmfast.cli.files import require_different_files, require_place_for
 from mlmfast.cli.option_groups import EngineOptions, OutputOptions, RunOptions, grouped
 from mlmfast.cli.progress import bar_of
 from mlmfast.cli.stopping import SKIPPED_RECORDS, end_on_terminate, say, stop_reported
 from mlmfast.cli.variants_options import TableOptions, VariantOptions, WildTypeOptions
-from mlmfast.errors import OutputError, SettingsError
+from mlmfast.errors import SettingsError
 
 
 @grouped
@@ -54,12 +54,16 @@ def variants(
     end_on_terminate()
     if (protein.wild_type is None) == (protein.sequence is None):
         raise SettingsError("give the wild type once: --wild-type FASTA or --sequence LETTERS")
+    if protein.wild_type == "-" and not all_substitutions and source in (None, "-"):
+        raise SettingsError("standard input can be read once; name a file for the wild type or the variants")
     if heat_map is not None:
-        check_heat_map(heat_map, all_substitutions)
+        check_heat_map(heat_map, all_substitutions, protein.wild_type, out.output)
     table = (
         no_table(source, tables)
         if all_substitutions
-        else table_to_score(source or "-", tables, len(model), with_errors=how.on_error == "skip")
+        else table_to_score(
+            source or "-", tables, len(model), output_format, with_errors=how.on_error == "skip"
+        )
     )
     for path in (source, protein.wild_type):
         require_different_files(path or "-", out.output)
@@ -75,6 +79,7 @@ def variants(
             **asdict(scoring),
             "all": all_substitutions,
             "columns": table.columns,
+            "mutant_column": table.mutant_column,
             "format": output_format,
             "input_format": None if all_substitutions else tables.input_format,
             "log_base": "e",
@@ -101,12 +106,13 @@ def variants(
         raise typer.Exit(SKIPPED_RECORDS)
 
 
-def check_heat_map(path: Path, all_substitutions: bool) -> None:
-    """Raises what would only come to light after the scoring."""
+def check_heat_map(path: Path, all_substitutions: bool, *others: str | None) -> None:
+    """Raises what would only come to light after the scoring. others: what the command reads or writes."""
     from mlmfast.extras import require
 
     if not all_substitutions:
         raise SettingsError("--heat-map draws the table of all substitutions; add --all")
+    if path.suffix.lower() != ".png":
+        raise SettingsError(f"--heat-map {path}: a PNG is drawn; expected a name that ends with .png")
+    require_place_for("--heat-map", path, *others)
     require("matplotlib", extra="plot", purpose="--heat-map")
-    if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: there is no folder {path.parent}")

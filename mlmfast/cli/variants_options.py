@@ -55,4 +55,6 @@ class TableOptions:
             help="Of measurements, for Spearman's correlation; by default DMS_score where there is one.",
         ),
     ] = None
-    output_column: Annotated[str, typer.Option(metavar="NAME", help="Of the scores.")] = "score"
+    output_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the scores; by default score.")
+    ] = None

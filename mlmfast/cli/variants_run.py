@@ -14,35 +14,41 @@ from mlmfast.cli.progress import NoProgress, ProgressBar
 from mlmfast.cli.variants_options import TableOptions
 from mlmfast.errors import InputError, SettingsError
 from mlmfast.io import ResumableOutput, StdoutOutput
-from mlmfast.proteins import RESIDUES, Variant, VariantScorer, mutated, spearman
+from mlmfast.metrics import spearman
+from mlmfast.proteins import RESIDUES, Variant, VariantScorer, mutated
 from mlmfast.proteins.output import OutputFormat, Value, line_of, written_scores
-from mlmfast.proteins.records import VariantRecord, read_variants
+from mlmfast.proteins.records import MUTANT_COLUMN, VariantRecord, read_variants
 from mlmfast.proteins.variants import Float64Array
 from mlmfast.types import JsonRecord
 
 Output = ResumableOutput | StdoutOutput
+SCORE_COLUMN = "score"
 
 
 @dataclass(frozen=True)
 class TableToScore:
     """columns: of the output; the last of them are score_columns, in which the mean of the models is the
-    first, and an error column where bad records are skipped."""
+    first, and an error column where bad records are skipped. mutant_column, measured_column: of the input."""
 
     columns: list[str]
     score_columns: list[str]
     records: Iterator[VariantRecord]
+    mutant_column: str | None = None
     measured_column: str | None = None
 
 
-def table_to_score(source: str, options: TableOptions, num_models: int, *, with_errors: bool) -> TableToScore:
-    """The variants of an input. Raises InputError, and SettingsError for columns of one name."""
+def table_to_score(
+    source: str, options: TableOptions, num_models: int, output_format: OutputFormat, *, with_errors: bool
+) -> TableToScore:
+    """The variants of an input. Raises InputError, and SettingsError for columns of one name where the output
+    cannot tell them apart."""
     table = read_variants(
         source,
         input_format=options.input_format,
         mutant_column=options.mutant_column,
         measured_column=options.score_column,
     )
-    name = options.output_column
+    name = options.output_column or SCORE_COLUMN
     by_model = [f"{name}_{number}" for number in range(1, num_models + 1)] if num_models > 1 else []
     added = [name, *by_model, *(["error"] if with_errors else [])]
     for column in added:
@@ -51,7 +57,15 @@ def table_to_score(source: str, options: TableOptions, num_models: int, *, with_
                 f"the input has a column {column!r} already; name the scores' with --output-column, or take "
                 "the column out"
             )
-    return TableToScore([*table.header, *added], [name, *by_model], table.records, table.measured_column)
+    columns = [*table.header, *added]
+    for column in columns if output_format == "jsonl" else added:
+        if columns.count(column) > 1:
+            raise SettingsError(
+                f"the output would have more than one column {column!r}; rename that of the input, or name "
+                "the scores' with --output-column"
+            )
+    mutant_column = options.mutant_column or MUTANT_COLUMN
+    return TableToScore(columns, [name, *by_model], table.records, mutant_column, table.measured_column)
 
 
 def no_table(source: str | None, options: TableOptions) -> TableToScore:
@@ -60,6 +74,7 @@ def no_table(source: str | None, options: TableOptions) -> TableToScore:
         ("the file of variants", source),
         ("--mutant-column", options.mutant_column),
         ("--score-column", options.score_column),
+        ("--output-column", options.output_column),
     ):
         if value is not None:
             raise SettingsError(f"--all scores every substitution and reads no variants; leave out {name}")
@@ -138,7 +153,9 @@ class VariantRun:
         """Figures over the whole output; rows and seconds are those of this run."""
         correlations: JsonRecord = {}
         if self._table.measured_column is not None:
-            table, measured = self.score_table(), np.array(self._measured, dtype=np.float64)
+            measured = np.array(self._measured, dtype=np.float64)
+            # An input that is shorter than its output is for `finish` to refuse.
+            table = self.score_table()[: len(measured)]
             both = np.isfinite(measured) & np.isfinite(table[:, 0])
             correlations["num_measured"] = int(both.sum())
             correlations["spearman"] = {
@@ -160,8 +177,11 @@ class VariantRun:
             f"{s['records']:,} records ({s['skipped']:,} skipped with an error), "
             f"{s['rows_computed']:,} rows computed, {s['seconds']:.1f} s"
         )
+        if any(s["unknown_residues"]):
+            number = max(s["unknown_residues"])
+            said += f"\nmlmfast: {number:,} residues of the wild type are unknown tokens to a model"
         for name, value in s.get("spearman", {}).items():
-            shown = "not defined" if value is None else f"{value:.4f}"
+            shown = "not defined" if math.isnan(value) else f"{value:.4f}"
             said += (
                 f"\nmlmfast: Spearman of {name} and {self._table.measured_column} over "
                 f"{s['num_measured']:,} variants: {shown}"

@@ -22,11 +22,12 @@ def autocorrelation(values: Values) -> Float64Array | None:
     Autocovariances are sums over n - lag pairs divided by n (Geyer 1992, "Practical Markov Chain Monte
     Carlo"), by FFT in O(n log n).
     """
-    deviations = np.asarray(values, dtype=np.float64)
-    num_values = len(deviations)
-    if num_values == 0 or np.all(deviations == deviations[0]):
+    given = np.asarray(values, dtype=np.float64)
+    num_values = len(given)
+    if num_values == 0 or np.all(given == given[0]):
         return None
-    deviations = deviations - deviations.mean()
+    scaled = given / np.abs(given).max()  # so that no square over- or underflows
+    deviations = scaled - scaled.mean()
     size = 1 << (2 * num_values - 1).bit_length()  # zeros behind the values, so that the sums do not wrap
     spectrum = np.fft.rfft(deviations, size)
     covariances = np.fft.irfft(spectrum * spectrum.conj(), size)[:num_values]

@@ -13,6 +13,8 @@ from mlmfast.io.lines import Source, decode, open_input, physical_lines, without
 from mlmfast.types import JsonRecord
 
 FIELDS = "chain, step, text or tokens, energy, accepted"
+LARGEST = 2**53
+"""Of chain and step: whole numbers that a float holds, too."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,10 @@ def trail_record(content: str, line: int) -> TrailRecord:
 
 def whole_number(value: JsonRecord, name: str, line: int) -> int:
     number = value.get(name)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise InputError(f"{name!r} is {shown(value, name)}; expected a whole number from 0", line=line)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
+        raise InputError(
+            f"{name!r} is {shown(value, name)}; expected a whole number from 0 to 2^53", line=line
+        )
     return number
 
 
@@ -96,11 +100,12 @@ def energy_of(value: JsonRecord, line: int) -> float | None:
     energy: Any = value.get("energy")
     if energy is None:
         return None
-    if not isinstance(energy, (int, float)) or isinstance(energy, bool) or not math.isfinite(energy):
-        raise InputError(
-            f"'energy' is {shown(value, 'energy')}; expected a finite number, or null", line=line
-        )
-    return float(energy)
+    try:
+        if isinstance(energy, (int, float)) and not isinstance(energy, bool) and math.isfinite(energy):
+            return float(energy)
+    except OverflowError:  # a whole number that no float holds
+        pass
+    raise InputError(f"'energy' is {shown(value, 'energy')}; expected a finite number, or null", line=line)
 
 
 def accepted_of(value: JsonRecord, line: int) -> bool | None:

@@ -1,7 +1,6 @@
 """Protein variants: mutation strings scored with masked language models."""
 
 from mlmfast.proteins.conventions import CONTEXTS, CONVENTIONS
-from mlmfast.proteins.correlation import spearman
 from mlmfast.proteins.mutations import RESIDUES, Mutation, Variant, mutated, parse_variant
 from mlmfast.proteins.variants import VariantScorer
 
@@ -14,5 +13,4 @@ __all__ = [
     "VariantScorer",
     "mutated",
     "parse_variant",
-    "spearman",
 ]

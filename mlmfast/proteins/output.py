@@ -35,10 +35,11 @@ def line_of(columns: Sequence[str], values: Sequence[Value], format: OutputForma
         return tsv_row(values)
     cells = io.StringIO()
     missing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values]
-    csv.writer(cells, lineterminator="\n").writerow(
+    # Before Python 3.13 csv quotes a line end in a cell only if it is among those it writes.
+    csv.writer(cells, lineterminator="\r\n").writerow(
         ["" if is_missing else value for value, is_missing in zip(values, missing, strict=True)]
     )
-    return cells.getvalue()
+    return cells.getvalue().removesuffix("\r\n") + "\n"
 
 
 def written_scores(

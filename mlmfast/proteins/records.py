@@ -85,7 +85,8 @@ def read_variants(
         raise header
     if measured_column is None and MEASURED_COLUMN in header:
         measured_column = MEASURED_COLUMN
-    for column in (mutant_column, measured_column):
+    sequence_column = SEQUENCE_COLUMN if SEQUENCE_COLUMN in header else None
+    for column in (mutant_column, sequence_column, measured_column):
         if column is not None and header.count(column) != 1:
             problem = "no column" if column not in header else "more than one column"
             raise InputError(
@@ -161,9 +162,12 @@ def number_or_error(cell: str) -> float | InputError:
     if cell.strip().lower() in NOT_MEASURED:
         return math.nan
     try:
-        return float(cell)
+        number = float(cell)
     except ValueError:
-        return InputError(f"the measurement is {cell!r:.40}; expected a number, or nothing")
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    return InputError(f"the measurement is {cell!r:.40}; expected a finite number, or nothing")
 
 
 def read_wild_type(source: Source) -> str:

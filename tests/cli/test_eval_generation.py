@@ -58,6 +58,23 @@ def test_aligned_references_by_sacrebleu(mlmfast_command, tmp_path):
     assert "has 40 references for 60 samples" in run.err
 
 
+def test_lower_case_is_for_aligned_references_too(mlmfast_command, tmp_path):
+    samples = tmp_path / "samples.txt"
+    samples.write_text("".join(text.upper() + "\n" for text in texts_of(GPT)), encoding="utf-8")
+    command = ("eval-generation", samples, "--aligned-references", GPT, "--quiet")
+    assert json.loads(mlmfast_command.run(*command).out)["bleu"]["score"] < 50
+    found = json.loads(mlmfast_command.run(*command, "--lowercase").out)
+    assert found["bleu"]["score"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize("option", ["--references", "--aligned-references"])
+def test_a_file_without_references_is_refused(mlmfast_command, tmp_path, option):
+    (tmp_path / "none.txt").write_text("")
+    run = mlmfast_command.run("eval-generation", GPT, option, tmp_path / "none.txt")
+    assert run.status == 1
+    assert "none.txt: no references" in run.err
+
+
 def test_models_score_the_samples(mlmfast_command, tmp_path):
     samples = tmp_path / "samples.jsonl"
     sentences = ["We the people.", "", "Fourscore years ago."]
@@ -132,6 +149,9 @@ def test_bad_samples(mlmfast_command, tmp_path):
         ((GPT, "--output", "figures.json.gz"), "outputs are not compressed"),
         (("-", "--references", "-"), "standard input can be read once"),
         ((GPT, "--field", "text"), "a field ('text') was named"),
+        ((GPT, "--output", "none/figures.json"), "there is no folder none"),
+        (("--trail", "t", "--plot", "none/p.png"), "there is no folder none"),
+        (("--trail", "t", "--plot", "p.png", "--output", "./p.png"), "reads or writes this file, too"),
     ],
 )
 def test_options_that_do_not_fit(mlmfast_command, tmp_path, options, said):

@@ -140,7 +140,8 @@ def test_the_wild_type_from_the_command_line(run, scores) -> None:
         (("", "S121A", ""), "line 3: S121A: the wild type has no residue 121, only 1 to 120"),
         (("", "Q1E:Q1K", ""), "line 3: 'Q1E:Q1K' has two mutations of residue 1"),
         (("", "", ""), "line 3: '' is not a mutation"),
-        (("", "Q1E", "high"), "line 3: the measurement is 'high'; expected a number, or nothing"),
+        (("", "Q1E", "high"), "line 3: the measurement is 'high'; expected a finite number, or nothing"),
+        (("", "Q1E", "-inf"), "line 3: the measurement is '-inf'; expected a finite number, or nothing"),
         (("Q1E",), "line 3: 1 columns, but the header has 3"),
     ],
 )
@@ -194,7 +195,14 @@ def test_a_table_without_rows(run) -> None:
         (b"mutant\nQ1E\n", ("--heat-map", "map.png"), 2, "add --all"),
         (b"mutant\nQ1E\n", ("--all", "-"), 2, "leave out the file of variants"),
         (b"mutant\nQ1E\n", ("--all", "--mutant-column", "x"), 2, "leave out --mutant-column"),
-        (b"", ("--all", "--heat-map", "none/map.png"), 1, "there is no folder none"),
+        (b"", ("--all", "--output-column", "x"), 2, "leave out --output-column"),
+        (b"", ("--all", "--heat-map", "none/map.png"), 2, "there is no folder none"),
+        (b"", ("--all", "--heat-map", "map.svg"), 2, "expected a name that ends with .png"),
+        (b"", ("--all", "--heat-map", "m.png", "--output", "./m.png"), 2, "reads or writes this file, too"),
+        (b"mutant,mutant\nQ1E,Q1E\n", (), 1, "more than one column 'mutant'"),
+        (b"mutant,mutated_sequence,mutated_sequence\n", (), 1, "more than one column 'mutated_sequence'"),
+        (b"x,x,mutant\n1,2,Q1E\n", ("--format", "jsonl"), 2, "would have more than one column 'x'"),
+        (b"mutant\nQ1E\n", ("--on-error", "skip", "--output-column", "error"), 2, "column 'error'"),
         (b"mutant\nQ1E\n", ("--sequence", "MKV"), 2, "give the wild type once"),
         (b"mutant\nQ1E\n", ("--context", "mask", "--convention", "pppl"), 2, "context 'mask' is for masked"),
     ],
@@ -203,6 +211,25 @@ def test_what_is_refused(run, content, options, status, message) -> None:
     done = run(*options, stdin=content)
     assert done.status == status, done.err
     assert message in done.err
+
+
+def test_columns_of_one_name_stay_in_a_table(run) -> None:
+    done = run(stdin=b"x,x,mutant\n1,2,Q1E\n")
+    assert done.out.startswith(b"x,x,mutant,score\n1,2,Q1E,-")
+
+
+def test_standard_input_is_read_once(run) -> None:
+    done = run(stdin=b"mutant\nQ1E\n", wild_type=("--wild-type", "-"))
+    assert done.status == 2
+    assert "standard input can be read once" in done.err
+    assert len(rows_of(run("--all", stdin=b">a\nMKV\n", wild_type=("--wild-type", "-")).out)) == 3
+
+
+def test_unknown_residues_are_said(run) -> None:
+    done = run("--input-format", "text", stdin=b"X2A\n", wild_type=("--sequence", "MXKX"))
+    assert "2 residues of the wild type are unknown tokens to a model" in done.err
+    done = run("--input-format", "text", stdin=b"M1A\n", wild_type=("--sequence", "MAKV"))
+    assert "unknown" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -238,6 +265,41 @@ def test_a_broken_run_goes_on(run, tmp_path, output_format) -> None:
     other = run(*options, tmp_path / "out", "--resume", "--convention", "wt-marginals")
     assert other.status == 1
     assert "started with other settings" in other.err
+
+
+@pytest.mark.parametrize("output_format", ["csv", "tsv", "jsonl"])
+def test_cells_come_out_as_they_went_in(run, tmp_path, output_format) -> None:
+    """Line ends of all kinds, quotes and delimiters in cells; a broken run goes on behind them."""
+    notes = ["a\rb", 'say "x",\t\n', "\r\n", "\\t \u2028"]
+    good = table(("note", "mutant"), *zip(notes, MUTANTS, strict=True))
+    (tmp_path / "in.csv").write_bytes(good.replace(MUTANTS[3].encode(), b"K1R"))
+    options = (tmp_path / "in.csv", "--format", output_format, "--output", tmp_path / "out")
+    assert run(*options).status == 1
+    (tmp_path / "in.csv").write_bytes(good)
+    with (tmp_path / "out").open("ab") as file:
+        file.write(b'"half a rec')  # what a kill may leave behind the last safe record
+    done = run(*options, "--resume")
+    assert done.status == 0, done.err
+    out = (tmp_path / "out").read_bytes()
+    if output_format == "csv":
+        assert [row["note"] for row in rows_of(out)] == notes
+    elif output_format == "jsonl":
+        assert [json.loads(line)["note"] for line in out.splitlines()] == notes
+    else:
+        assert out.count(b"\n") == 5
+        assert b"\r" not in out
+
+
+def test_what_an_output_is_not_continued_with(run, tmp_path) -> None:
+    rows = [("mutant", "other", "DMS_score"), ("Q1E", "V2L", 1), ("V2L", "Q1E", 2), ("K1R", "Q1E", 3)]
+    options = (tmp_path / "in.csv", "--output", tmp_path / "out", "--resume")
+    (tmp_path / "in.csv").write_bytes(table(*rows))
+    assert run(*options).status == 1
+    done = run(*options, "--mutant-column", "other")
+    assert (done.status, "started with other settings" in done.err) == (1, True)
+    (tmp_path / "in.csv").write_bytes(table(*rows[:2]))
+    done = run(*options)
+    assert (done.status, "the input is shorter" in done.err) == (1, True)
 
 
 def test_all_substitutions(run, scores, tmp_path) -> None:

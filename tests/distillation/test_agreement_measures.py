@@ -1,4 +1,4 @@
-"""Correlations against plain definitions, and scipy's where it is installed."""
+"""Kendall's correlation against its definition and scipy; agreement of texts of several lengths."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from mlmfast.training.distillation.agreement import (
     errors_by_length,
     kendall,
     list_kendall,
-    mean_ranks,
-    pearson,
-    spearman,
 )
 
 RANDOM = np.random.default_rng(3)
@@ -43,17 +40,9 @@ def plain_tau_b(first: np.ndarray, second: np.ndarray) -> float:
     return (concordant - discordant) / math.sqrt((pairs + only_first) * (pairs + only_second))
 
 
-def plain_ranks(values: np.ndarray) -> list[float]:
-    return [sum(v < x for v in values) + (sum(v == x for v in values) - 1) / 2 for x in values]
-
-
 @pytest.mark.parametrize("pair", PAIRS)
-def test_against_plain_definitions(pair):
+def test_against_the_plain_definition(pair):
     first, second = pair
-    assert mean_ranks(first) == pytest.approx(plain_ranks(first))
-    assert pearson(first, second) == pytest.approx(np.corrcoef(first, second)[0, 1])
-    ranks = np.corrcoef(plain_ranks(first), plain_ranks(second))[0, 1]
-    assert spearman(first, second) == pytest.approx(ranks)
     assert kendall(first, second) == pytest.approx(plain_tau_b(first, second))
 
 
@@ -61,15 +50,13 @@ def test_against_plain_definitions(pair):
 def test_against_scipy(pair):
     stats = pytest.importorskip("scipy.stats")
     first, second = pair
-    assert spearman(first, second) == pytest.approx(stats.spearmanr(first, second)[0])
     assert kendall(first, second) == pytest.approx(stats.kendalltau(first, second)[0])
 
 
 @pytest.mark.parametrize("values", [np.zeros(0), np.zeros(1), np.ones(4)])
 def test_nothing_to_correlate_is_nan(values):
     other = np.arange(float(len(values)))
-    for measure in (pearson, spearman, kendall):
-        assert math.isnan(measure(values, other))
+    assert math.isnan(kendall(values, other))
 
 
 def test_within_lists():

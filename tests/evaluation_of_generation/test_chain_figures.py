@@ -66,6 +66,12 @@ def test_an_autoregressive_chain_has_its_known_effective_size(coefficient):
     assert size == pytest.approx(num_values * (1 - coefficient) / (1 + coefficient), rel=0.1)
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e300])
+def test_the_unit_of_energy_changes_nothing(unit):
+    values = autoregressive(0.5, 50)
+    np.testing.assert_allclose(autocorrelation(unit * values), autocorrelation(values), atol=1e-12)
+
+
 def test_an_antithetic_chain_has_a_finite_size():
     assert effective_sample_size(np.tile([0.0, 1.0], 50)) == pytest.approx(100 * np.log10(100))
 
@@ -150,6 +156,9 @@ def test_records(tmp_path):
         (state(0, 1, "a", 0.0, tokens=[True]), "line 2: 'tokens' is [True]"),
         (state(0, 1, "a", float("nan")), "line 2: 'energy' is nan; expected a finite number, or null"),
         (state(0, 1, "a", True), "line 2: 'energy' is True"),
+        (state(0, 1, "a", -(10**400)), "line 2: 'energy' is -10"),
+        (state(0, 10**400, "a", 0.0), "line 2: 'step' is 10"),
+        (state(10**400, 1, "a", 0.0), "line 2: 'chain' is 10"),
         (state(0, 1, "a", 0.0, 1), "line 2: 'accepted' is 1; expected true, false or null"),
         (state(0, 1, "a", None), "chain 0: step 1 has no energy, unlike those before it"),
     ],

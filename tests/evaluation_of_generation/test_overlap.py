@@ -103,3 +103,10 @@ def test_units():
         units_of(texts, "token")
     with pytest.raises(SettingsError, match="unknown unit 'line'"):
         units_of(texts, "line")
+
+
+def test_tokens_of_proteins_are_those_that_are_scored():
+    tokenizer = load_tokenizer(DATA / "models" / "esm2", "esm")
+    tidy, wild = units_of(["MKV", " mk\nV*"], "token", lowercase=True, tokenizer=tokenizer)
+    assert wild == tidy
+    assert [tokenizer.vocabulary[i] for i in tidy] == ["M", "K", "V"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tiny_models import DATA, MODELS
 
-from mlmfast.proteins import spearman
+from mlmfast.metrics import spearman
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

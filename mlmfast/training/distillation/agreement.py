@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlmfast.metrics import pearson, spearman
 from mlmfast.types import Int64Array, JsonRecord
 
 LENGTHS = (1, 6, 11, 21, 41, 81)
@@ -80,26 +81,6 @@ def errors_by_length(errors: Values, num_tokens: Int64Array) -> tuple[LengthErro
             )
         )
     return tuple(found)
-
-
-def pearson(first: Values, second: Values) -> float:
-    """Pearson's correlation, NaN where either side is constant or there are fewer than two."""
-    if len(first) < 2:
-        return math.nan
-    first, second = first - first.mean(), second - second.mean()
-    product = math.sqrt(float(first @ first) * float(second @ second))
-    return float(first @ second) / product if product > 0 else math.nan
-
-
-def spearman(first: Values, second: Values) -> float:
-    """Spearman's rank correlation, equal values sharing their mean rank."""
-    return pearson(mean_ranks(first), mean_ranks(second))
-
-
-def mean_ranks(values: Values) -> Values:
-    """float64[S], ranks from 0; equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts + 1) / 2)[place]
 
 
 def kendall(first: Values, second: Values) -> float:
