@@ -119,6 +119,7 @@ def open_model(
 def _open_export(source: ModelSource, config: ModelConfig) -> ModelFiles:
     """The folder of an ONNX export, whose weights are in its graph."""
     graph = read_description(source.folder)
+    graph.require_fitting(source.folder, config)
     checkpoint = Checkpoint(graph_files(source.folder))
     tokenizer = load_tokenizer(source.folder, config.model_type)
     files = ModelFiles(source, config, checkpoint, tokenizer, graph)

@@ -121,6 +121,11 @@ def cut_short(folder: Path) -> Path:
     return folder
 
 
+def stored_twice(folder: Path) -> Path:
+    """A tensor also without the prefix, with other values."""
+    return change_tensors(folder, {"encoder.layer.1.output.dense.bias": np.ones(32, np.float32)})
+
+
 FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no head": (config_without_head, r"mlmfast_student\.head is None; expected token or cls"),
     "unknown head": (
@@ -168,10 +173,27 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: change_tensors(folder, {"bert.embeddings.LayerNorm.bias": np.ones(32, np.int32)}),
         r"embeddings\.LayerNorm\.bias is I32",
     ),
+    "stored twice": (stored_twice, r"stores one tensor twice, as .*encoder\.layer\.1\.output\.dense\.bias"),
+    "stored twice, once under an old name": (
+        lambda folder: change_tensors(folder, {"bert.embeddings.LayerNorm.beta": np.ones(32, np.float32)}),
+        r"stores one tensor twice, as .*LayerNorm",
+    ),
     "pickled": (pickled, "only pickled weights"),
     "cut short": (cut_short, "not a whole safetensors file"),
     "soft cap": (lambda folder: change_config(folder, final_logit_softcapping=30.0), "not carried out"),
 }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_tensor_twice(engine: str, tmp_path: Path) -> None:
+    name = "bert.encoder.layer.1.output.dense.bias"
+    values = encoder_tensors(MODELS / "bert")[name]
+    folder = make_student(tmp_path / "student")
+    with mlmfast.load(folder, engine=engine, workers=1) as once:
+        expected = once.score([TEXT])[0].score
+    change_tensors(folder, {name.removeprefix("bert."): values})
+    with mlmfast.load(folder, engine=engine, workers=1) as twice:
+        assert twice.score([TEXT])[0].score == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

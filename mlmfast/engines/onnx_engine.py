@@ -42,8 +42,8 @@ class OnnxEngine:
         graph = files.graph
         if graph is None:
             raise UnsupportedModelError(
-                f"{files.source.name} is not an ONNX export, which engine 'onnx' runs; make one: "
-                f"mlmfast export --kind masked --model {files.source.name} --output DIR"
+                f"{files.source.name} is not an ONNX export, which engine 'onnx' runs; "
+                + _how_to_export(files)
             )
         if graph.kind == "pll":
             raise UnsupportedModelError(
@@ -112,6 +112,13 @@ class OnnxEngine:
             "export": {name: self._graph.values.get(name) for name in ("kind", "source", "agreement")},
             "versions": {"onnxruntime": onnxruntime.__version__},
         }
+
+
+def _how_to_export(files: ModelFiles) -> str:
+    if files.config.kind == "causal":
+        return "causal models are not exported, other engines run them"
+    kind = "single-pass" if files.config.kind == "student" else "masked"
+    return f"make one: mlmfast export --kind {kind} --model {files.source.name} --output DIR"
 
 
 def open_session(graph: Path, providers: Providers = CPU) -> Any:

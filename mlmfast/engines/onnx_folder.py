@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlmfast.errors import ModelError
+from mlmfast.models import ModelConfig
 from mlmfast.types import JsonRecord
 
 GRAPH, EXTERNAL_DATA, DESCRIPTION = "model.onnx", "model.onnx.data", "mlmfast_onnx.json"
@@ -31,6 +32,18 @@ class GraphDescription:
             METADATA_PREFIX + name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
             for name, value in self.values.items()
         }
+
+    def require_fitting(self, folder: Path, config: ModelConfig) -> None:
+        """Raises ModelError if the config.json beside it is that of another model, or was changed."""
+        kind = "student" if self.kind == "single-pass" else "masked"
+        described = (kind, self.values.get("head"), self.values.get("max_length"))
+        found = (config.kind, config.student_head, config.max_length)
+        for name, one, other in zip(("kind", "head", "max_length"), described, found, strict=True):
+            if one != other:
+                raise ModelError(
+                    f"{folder}: its graph is of a model with {name} {one!r}, the configuration beside it of "
+                    f"one with {other!r}; they are not of one export, export again"
+                )
 
 
 def is_export(folder: Path) -> bool:

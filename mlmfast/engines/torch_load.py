@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.errors import ModelError, SettingsError
+from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 
 UNUSED = ("pooler.", "position_ids", "seq_relationship")
 """Parts of a checkpoint or model that no language-model score depends on."""
@@ -37,8 +37,17 @@ def choose_device(device: str | None) -> torch.device:
     return chosen
 
 
+def require_weights(files: ModelFiles) -> None:
+    """Raises UnsupportedModelError for an ONNX export, whose weights are in its graph."""
+    if files.graph is not None:
+        raise UnsupportedModelError(
+            f"{files.source.name} is an ONNX export, which only scores; name the model that it was made of"
+        )
+
+
 def load_model(files: ModelFiles) -> Any:
     """The model with its head, float32, in evaluation mode. Raises ModelError."""
+    require_weights(files)
     config, folder = files.config, files.source.folder
     causal = config.kind == "causal"
     auto: Any = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM

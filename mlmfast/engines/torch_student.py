@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def _encoder(files: ModelFiles, tensors: dict[str, torch.Tensor]) -> Any:
             f"({type(error).__name__}: {str(error).strip().splitlines()[0]})"
         ) from error
     prefix = f"{encoder.base_model_prefix}."
-    state = {modern_name(name).removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    state = _named_as_loaded(folder, tensors, prefix)
     wanted = {
         name: parameter
         for name, parameter in encoder.state_dict().items()
@@ -79,6 +80,22 @@ def _encoder(files: ModelFiles, tensors: dict[str, torch.Tensor]) -> Any:
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return encoder.eval().requires_grad_(False)
+
+
+def _named_as_loaded(folder: Path, tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Without prefix and with the norms' names of today. Raises ModelError for two tensors of one name that
+    differ."""
+    state: dict[str, torch.Tensor] = {}
+    stored_as: dict[str, str] = {}
+    for stored, tensor in tensors.items():
+        name = modern_name(stored).removeprefix(prefix)
+        if name in state and not torch.equal(state[name], tensor):
+            raise ModelError(
+                f"{folder}: the checkpoint stores one tensor twice, as {stored_as[name]} and {stored}, and "
+                "the two differ; which one its scores need cannot be known"
+            )
+        state[name], stored_as[name] = tensor, stored
+    return state
 
 
 def _tensors(files: ModelFiles) -> Iterator[tuple[str, torch.Tensor]]:

@@ -42,7 +42,7 @@ def export_model(
         require(package, extra=extra, purpose="export")
     for package in ("onnxscript", "onnxruntime"):
         require(package, extra="onnx", purpose="export")
-    folder = Path(output)
+    folder = Path(output).resolve()  # what is put in its place is a folder, not a link to one
     _require_free(folder)
     if model is None and kind == "single-pass":
         model = EMBEDDED_STUDENT
@@ -89,6 +89,8 @@ def _fill(folder: Path, files: ModelFiles, kind: str, precision: str) -> JsonRec
 
 
 def _require_free(folder: Path) -> None:
+    if folder == Path.cwd():
+        raise OutputError(f"{folder} is the folder this runs in; name one inside it")
     if folder.is_dir() and any(folder.iterdir()):
         raise OutputError(f"{folder} is not empty; choose another output, or delete it")
     if folder.exists() and not folder.is_dir():

@@ -109,6 +109,12 @@ def test_a_strangers_file_is_refused(tmp_path, corpus):
         cache(tmp_path / "train.f32", corpus)
 
 
+def test_a_file_in_the_place_of_the_folder(tmp_path, corpus):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OutputError, match=r"cannot write .*file/train\.f32"):
+        cache(tmp_path / "file" / "train.f32", corpus)
+
+
 @pytest.mark.parametrize("damage", ["short", "zeros", "not a number"])
 def test_a_damaged_file_is_refused(tmp_path, corpus, damage):
     path = tmp_path / "train.f32"

@@ -10,13 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from student_models import change_config
 from tiny_models import MODELS
 
 import mlmfast
 from mlmfast.errors import OutputError, UnsupportedModelError
-from mlmfast.export import agreement, export_model, graphs
+from mlmfast.export import agreement, export_model, graphs, run
+from mlmfast.scorer import open_model
 
 Export = Callable[..., Path]
+STUDENT = {"architectures": ["MlmfastStudent"], "mlmfast_student": {"head": "token"}}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,21 @@ def test_outputs_that_are_taken(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "kept"
 
 
+def test_the_current_folder_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match="is the folder this runs in"):
+        export_model(MODELS / "bert", kind="pll", output=".")
+
+
+def test_a_link_to_an_empty_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_fill", lambda folder, *_: (folder / "model.onnx").touch())
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    export_model(MODELS / "bert", kind="masked", output=tmp_path / "link")
+    assert (tmp_path / "there" / "model.onnx").is_file()
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_a_graph_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = agreement.expected_values
     monkeypatch.setattr(agreement, "expected_values", lambda *given: [v + 1e-3 for v in expected(*given)])
@@ -98,10 +116,26 @@ def test_an_export_is_not_exported(exported: Export, tmp_path: Path) -> None:
         export_model(exported("bert", "masked"), kind="pll", output=tmp_path / "out")
 
 
-def test_engines_and_folders_that_do_not_fit(exported: Export) -> None:
+def test_an_export_has_no_weights_to_train_from(exported: Export) -> None:
+    from mlmfast.training.distillation.settings import StudentSettings
+    from mlmfast.training.distillation.student import Student
+    from mlmfast.training.model import TrainedModel
+
+    files = open_model(exported("bert", "masked"))
+    with pytest.raises(UnsupportedModelError, match="is an ONNX export, which only scores"):
+        Student(files, StudentSettings(), precision="float32")
+    with pytest.raises(UnsupportedModelError, match="is an ONNX export, which only scores"):
+        TrainedModel(files)
+
+
+def test_engines_and_folders_that_do_not_fit(exported: Export, students: dict[str, Path]) -> None:
     folder = exported("bert", "masked")
     with pytest.raises(UnsupportedModelError, match="mlmfast export --kind masked --model"):
         mlmfast.load(MODELS / "bert", engine="onnx")
+    with pytest.raises(UnsupportedModelError, match="mlmfast export --kind single-pass --model"):
+        mlmfast.load(students["token"], engine="onnx")
+    with pytest.raises(UnsupportedModelError, match="causal models are not exported"):
+        mlmfast.load(MODELS / "gpt2", engine="onnx")
     for engine in ("native", "torch"):
         with pytest.raises(mlmfast.SettingsError, match=f"the {engine} engine cannot run"):
             mlmfast.load(folder, engine=engine)
@@ -157,6 +191,31 @@ def test_descriptions_that_do_not_fit_their_graph(
         mlmfast.load(damaged(exported("bert", "masked"), tmp_path / "export", **changes))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (STUDENT, "kind 'masked'.*'student'"),
+        ({"is_decoder": True}, "kind 'masked'.*'causal'"),
+        ({"max_position_embeddings": 32}, "max_length 64.*32"),
+    ],
+)
+def test_another_models_configuration_beside_a_graph(
+    changes: dict[str, object], message: str, exported: Export, tmp_path: Path
+) -> None:
+    folder = change_config(damaged(exported("bert", "masked"), tmp_path / "export"), **changes)
+    with pytest.raises(mlmfast.ModelError, match=message):
+        mlmfast.load(folder)
+
+
+def test_a_student_of_another_head_beside_a_graph(
+    exported: Export, students: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = damaged(exported(students["token"], "single-pass"), tmp_path / "export")
+    change_config(folder, mlmfast_student={"head": "cls"})
+    with pytest.raises(mlmfast.ModelError, match=r"head 'token'.*'cls'"):
+        mlmfast.load(folder)
+
+
 def test_files_that_are_damaged(exported: Export, tmp_path: Path) -> None:
     folder = damaged(exported("bert", "masked"), tmp_path / "export")
     graph = folder / "model.onnx"
@@ -186,6 +245,6 @@ try:
 except mlmfast.MissingExtraError as error:
     print(error)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"needs the package {package!r}" in run.stdout
-    assert f"pip install 'mlmfast[{extra}]'" in run.stdout
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert f"needs the package {package!r}" in said
+    assert f"pip install 'mlmfast[{extra}]'" in said

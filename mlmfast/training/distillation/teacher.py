@@ -33,7 +33,8 @@ class TeacherScores:
         self.path = path
         self._corpus = corpus
         self._settings: JsonRecord = {**settings, "texts": corpus.describe()}
-        meta = read_meta(path)
+        with os_errors_named(path):
+            meta = read_meta(path)
         if meta is None and path.exists() and path.stat().st_size:
             raise OutputError(
                 f"{path} has no {meta_path(path).name} beside it, so it may not be ours; move it away"
