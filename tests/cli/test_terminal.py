@@ -181,7 +181,7 @@ def test_info(mlmfast_command):
     for name in ("mlmfast", "python", "cores", "cpu features", "kernels", "numpy", "tokenizers", "torch"):
         assert shown[name].strip()
     assert shown["engines"].startswith("native (cpu); torch (")
-    assert shown["embedded model"] == "mlmfast-mini-en"
+    assert shown["embedded models"] == "mlmfast-mini-en, mlmfast-mini-en-student"
     assert "generic" in shown["kernels"]
 
 
