@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mlmfast.training.distillation.agreement import (
     agreement,
@@ -48,7 +49,6 @@ def test_against_the_plain_definition(pair):
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_against_scipy(pair):
-    stats = pytest.importorskip("scipy.stats")
     first, second = pair
     assert kendall(first, second) == pytest.approx(stats.kendalltau(first, second)[0])
 
