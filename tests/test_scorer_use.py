@@ -20,7 +20,7 @@ def test_texts_must_be_an_iterable_of_strings(method: str, texts: object) -> Non
         getattr(tiny_scorer("bert", engine="native"), method)(texts)
 
 
-@pytest.mark.parametrize("options", [{"top_k": 1.5}, {"top_k": "3"}, {"top_k": True}, {"masking": None}])
+@pytest.mark.parametrize("options", [{"top_k": 1.5}, {"top_k": "3"}, {"top_k": True}, {"masking": 3}])
 def test_options_of_a_wrong_type(options: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
         tiny_scorer("bert", engine="native").score(TEXTS, **options)  # type: ignore[arg-type]
