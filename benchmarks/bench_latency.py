@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--student-graph", type=Path, help="folder of the student's export `single-pass`")
     parser.add_argument("--text", type=Path, default=INAUGURAL, help="the texts are pieces of it")
     parser.add_argument("--num-tokens", type=int, default=20, help="of a text, special ones not counted")
-    parser.add_argument("--num-texts", type=int, default=20)
+    parser.add_argument("--num-texts", type=int, default=16)
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--output", type=Path)
