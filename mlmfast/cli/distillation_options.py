@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mlmfast.cli.training_options import CheckpointOptions, InputFormat
+from mlmfast.cli.training_options import CheckpointOptions, DescentOptions, InputFormat
 from mlmfast.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class StudentOptions:
 
 
 @dataclass(frozen=True)
-class LearningOptions:
+class LearningOptions(DescentOptions):
     """How the student learns."""
 
     steps: Annotated[int | None, typer.Option(min=1, help="Batches; by default 1000.")] = None
@@ -95,28 +95,12 @@ class LearningOptions:
     )
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens of one step, padding counted.")] = 4096
     learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 3e-4
-    schedule: Annotated[
-        str, typer.Option(help="Of the learning rate after its warm-up: cosine, inverse_sqrt, constant.")
-    ] = "cosine"
-    warmup_steps: Annotated[int, typer.Option(min=0, help="Steps over which it rises.")] = 0
-    weight_decay: Annotated[float, typer.Option(help="AdamW's; not of norms and biases.")] = 0.01
-    max_gradient_norm: Annotated[float, typer.Option(help="Gradients are scaled down to it; inf: never.")] = (
-        1.0
-    )
     sentence_weight: Annotated[
         float, typer.Option(help="Of the squared error of a text's sum beside that of its tokens.")
     ] = 0.1
     huber: Annotated[
         float, typer.Option(help="Error, in standard deviations, from which it counts linearly; inf: never.")
     ] = float("inf")
-    precision: Annotated[str, typer.Option(help="Of matrix products: float32, or bfloat16 by autocast.")] = (
-        "float32"
-    )
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Of torch; by default its own choice.")
-    ] = None
     patience: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="End after N evaluations without a new best."),

@@ -70,16 +70,9 @@ class DynamicMaskingOptions:
 
 
 @dataclass(frozen=True)
-class OptimiserOptions:
-    """How weights change."""
+class DescentOptions:
+    """How weights change, whatever is learnt."""
 
-    steps: Annotated[int, typer.Option(min=1, help="All steps, those of --log-steps among them.")] = 1000
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows of one step.")] = 32
-    max_batch_tokens: Annotated[
-        int,
-        typer.Option(min=1, help="Tokens forwarded at once; the gradients of a step's parts accumulate."),
-    ] = 4096
-    learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 5e-5
     schedule: Annotated[
         str, typer.Option(help="Of the learning rate after its warm-up: cosine, inverse_sqrt, constant.")
     ] = "cosine"
@@ -88,10 +81,6 @@ class OptimiserOptions:
     max_gradient_norm: Annotated[float, typer.Option(help="Gradients are scaled down to it; inf: never.")] = (
         1.0
     )
-    freeze_embeddings: Annotated[
-        bool, typer.Option("--freeze-embeddings", help="Keep the embeddings, and what is tied to them.")
-    ] = False
-    freeze_layers: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the first N layers.")] = 0
     precision: Annotated[str, typer.Option(help="Of matrix products: float32, or bfloat16 by autocast.")] = (
         "float32"
     )
@@ -100,6 +89,23 @@ class OptimiserOptions:
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Of torch; by default its own choice.")
     ] = None
+
+
+@dataclass(frozen=True)
+class OptimiserOptions(DescentOptions):
+    """Of what size steps are, and which weights change."""
+
+    steps: Annotated[int, typer.Option(min=1, help="All steps, those of --log-steps among them.")] = 1000
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows of one step.")] = 32
+    max_batch_tokens: Annotated[
+        int,
+        typer.Option(min=1, help="Tokens forwarded at once; the gradients of a step's parts accumulate."),
+    ] = 4096
+    learning_rate: Annotated[float, typer.Option(help="At its peak.")] = 5e-5
+    freeze_embeddings: Annotated[
+        bool, typer.Option("--freeze-embeddings", help="Keep the embeddings, and what is tied to them.")
+    ] = False
+    freeze_layers: Annotated[int, typer.Option(min=0, metavar="N", help="Keep the first N layers.")] = 0
 
 
 @dataclass(frozen=True)

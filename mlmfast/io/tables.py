@@ -44,8 +44,8 @@ def table_records(stream: BinaryIO, *, field: str, delimiter: str) -> Iterator[I
     return rows_after_header(rows, header, field)
 
 
-def rows_after_header(rows: Reader, header: list[str], field: str) -> Iterator[InputRecord]:
-    """One record per remaining row."""
+def numbered_rows(rows: Reader) -> Iterator[tuple[int, list[str] | InputError]]:
+    """The remaining rows, each with the line it starts on."""
     while True:
         line = rows.line_num + 1
         try:
@@ -53,10 +53,20 @@ def rows_after_header(rows: Reader, header: list[str], field: str) -> Iterator[I
         except StopIteration:
             return
         except csv.Error as error:
-            yield bad_record(line, f"not valid CSV: {error}; check the quotes of the row that starts here")
+            reason = f"not valid CSV: {error}; check the quotes of the row that starts here"
+            yield line, InputError(reason, line=line)
         else:
             # A blank line is one empty column, which csv gives as none.
-            yield row_record(row or [""], line, header, field)
+            yield line, row or [""]
+
+
+def rows_after_header(rows: Reader, header: list[str], field: str) -> Iterator[InputRecord]:
+    """One record per remaining row."""
+    for line, row in numbered_rows(rows):
+        if isinstance(row, InputError):
+            yield InputRecord(line, None, error=row)
+        else:
+            yield row_record(row, line, header, field)
 
 
 def row_record(row: list[str], line: int, header: list[str], field: str) -> InputRecord:

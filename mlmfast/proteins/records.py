@@ -13,7 +13,7 @@ from mlmfast.errors import InputError, SettingsError
 from mlmfast.io import read_records
 from mlmfast.io.lines import Source, open_input
 from mlmfast.io.readers import has_tsv_name
-from mlmfast.io.tables import MAX_FIELD_SIZE, restore, table_lines
+from mlmfast.io.tables import MAX_FIELD_SIZE, numbered_rows, restore, table_lines
 
 INPUT_FORMATS = ("csv", "tsv", "text")
 MUTANT_COLUMN = "mutant"
@@ -109,17 +109,8 @@ def table_rows(source: Source, delimiter: str) -> Iterator[tuple[int, Cells | In
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_SIZE))
     with open_input(source) as stream:
         rows = csv.reader(table_lines(stream), delimiter=delimiter, strict=True)
-        while True:
-            line = rows.line_num + 1
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                reason = f"not valid CSV: {error}; check the quotes of the row that starts here"
-                yield line, InputError(reason, line=line)
-            else:
-                yield line, cells_or_error(row or [""], line)
+        for line, row in numbered_rows(rows):
+            yield line, row if isinstance(row, InputError) else cells_or_error(row, line)
 
 
 def cells_or_error(row: list[str], line: int) -> Cells | InputError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from mlmfast.errors import OutputError
+from mlmfast.errors import OutputError, TrainingError
 from mlmfast.io.json_text import to_json
 from mlmfast.io.meta import (
     Meta,
@@ -76,6 +76,13 @@ class RunFolder:
     def settings_sha256(self) -> str:
         """Of the settings that a resumed run shares."""
         return hashlib.sha256(to_json(flattened(self.settings)).encode("utf-8")).hexdigest()
+
+    def diverged(self, step: int, what: str) -> TrainingError:
+        """The error of a run whose loss or weights are no longer finite."""
+        kept = f"{self.checkpoint} stays" if self.checkpoint.exists() else "no checkpoint was written yet"
+        return TrainingError(
+            f"step {step}: {what}; {kept}. Take a lower --learning-rate, a longer warm-up or float32"
+        )
 
     def write_model(self, save: Callable[[Path], object], tokenizer_folder: Path) -> None:
         """Writes a model's files, which `save` puts into a folder it makes, and its tokenizer's."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from mlmfast.errors import InputError, TrainingError
+from mlmfast.errors import InputError
 from mlmfast.functional import linear_scoring_rule_loss
 from mlmfast.kernels.rules import ScoringRule
 from mlmfast.scheduling import pack
@@ -116,7 +116,7 @@ class Trainer:
             torch.nn.utils.clip_grad_norm_(self._model.huggingface.parameters(), settings.max_gradient_norm)
         )
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise self._error(step, f"the loss is {loss} and the norm of its gradient {norm}")
+            raise self._folder.diverged(step, f"the loss is {loss} and the norm of its gradient {norm}")
         set_learning_rate(self._optimiser, rate)
         self._optimiser.step()
         return {
@@ -157,7 +157,7 @@ class Trainer:
             return
         found = evaluate(self._model, self._held_out, self._settings.max_batch_tokens)
         if not math.isfinite(found.log_loss):
-            raise self._error(step, f"the held-out log-loss is {found.log_loss}")
+            raise self._folder.diverged(step, f"the held-out log-loss is {found.log_loss}")
         record = {"step": step, "held_out": found.record()}
         metrics.add(record)
         listener.evaluated(record)
@@ -178,7 +178,7 @@ class Trainer:
 
     def _save(self, step: int, metrics: MetricsFile) -> None:
         if not all(bool(p.isfinite().all()) for p in self._model.huggingface.parameters()):
-            raise self._error(step, "weights are no longer finite")
+            raise self._folder.diverged(step, "weights are no longer finite")
         write_checkpoint(
             self._folder.checkpoint,
             Checkpoint(
@@ -200,10 +200,3 @@ class Trainer:
         self._optimiser.load_state_dict(found.optimiser)
         metrics.cut(found.metrics_bytes)
         return found.step
-
-    def _error(self, step: int, what: str) -> TrainingError:
-        checkpoint = self._folder.checkpoint
-        kept = f"{checkpoint} stays" if checkpoint.exists() else "no checkpoint was written yet"
-        return TrainingError(
-            f"step {step}: {what}; {kept}. Take a lower --learning-rate, a longer warm-up or float32"
-        )

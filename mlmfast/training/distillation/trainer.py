@@ -7,7 +7,6 @@ import math
 import numpy as np
 import torch
 
-from mlmfast.errors import TrainingError
 from mlmfast.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mlmfast.training.distillation.agreement import agreement
 from mlmfast.training.distillation.buckets import Buckets
@@ -97,7 +96,7 @@ class DistillationTrainer:
         norm = float(torch.nn.utils.clip_grad_norm_(self._student.parameters(), settings.max_gradient_norm))
         value = float(loss.detach())
         if not (math.isfinite(value) and math.isfinite(norm)):
-            raise self._error(step, f"the loss is {value} and the norm of its gradient {norm}")
+            raise self._folder.diverged(step, f"the loss is {value} and the norm of its gradient {norm}")
         set_learning_rate(self._optimiser, rate)
         self._optimiser.step()
         return {
@@ -116,7 +115,7 @@ class DistillationTrainer:
             return
         scores = self._student.scores(self._held_out.corpus, self._settings.batch_tokens)
         if not np.isfinite(scores).all():
-            raise self._error(step, "the held-out scores are not finite")
+            raise self._folder.diverged(step, "the held-out scores are not finite")
         agreed = agreement(self._held_out.sums, scores, self._held_out.num_tokens)
         record = {"step": step, "held_out": agreed.record()}
         metrics.add(record)
@@ -133,7 +132,7 @@ class DistillationTrainer:
     def _save(self, step: int, metrics: MetricsFile) -> None:
         state = self._student.trained_state()
         if not all(bool(values.isfinite().all()) for values in state.values()):
-            raise self._error(step, "weights are no longer finite")
+            raise self._folder.diverged(step, "weights are no longer finite")
         write_checkpoint(
             self._folder.checkpoint,
             Checkpoint(
@@ -157,13 +156,6 @@ class DistillationTrainer:
         self._best = found.best
         metrics.cut(found.metrics_bytes)
         return found.step
-
-    def _error(self, step: int, what: str) -> TrainingError:
-        checkpoint = self._folder.checkpoint
-        kept = f"{checkpoint} stays" if checkpoint.exists() else "no checkpoint was written yet"
-        return TrainingError(
-            f"step {step}: {what}; {kept}. Take a lower --learning-rate, a longer warm-up or float32"
-        )
 
 
 def correlations(metrics: list[JsonRecord]) -> list[float]:
