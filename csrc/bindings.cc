@@ -16,6 +16,7 @@
 #include "mlmfast/linear_score.h"
 #include "mlmfast/linear_scoring_rule.h"
 #include "mlmfast/model.h"
+#include "read_encoder.h"
 
 namespace py = pybind11;
 
@@ -65,29 +66,36 @@ mlmfast::Head make_head(const Array<float>& weight, const std::optional<Array<fl
                        hidden_size, mlmfast::Precision::float32, chosen);
 }
 
+// What is asked of each target beside its log-probability.
+struct Asked {
+  bool logit, logits, rank, entropy, subset_log_prob;
+  int64_t top_k;
+};
+
 // The arrays results are written to, one per kind that is asked for.
 struct ResultArrays {
-  std::optional<Array<float>> log_probs, logits, entropies, subset_log_probs, top_log_probs;
+  std::optional<Array<float>> log_probs, logit, logits, entropies, subset_log_probs, top_log_probs;
   std::optional<Array<int32_t>> ranks, top_ids;
 
-  mlmfast::HeadOutputs outputs(py::ssize_t num_targets, bool logit, bool rank, bool entropy,
-                               bool subset_log_prob, int64_t top_k) {
+  mlmfast::HeadOutputs outputs(py::ssize_t num_targets, py::ssize_t vocab_size, const Asked& asked) {
     return {
         .log_prob = allocate(log_probs, true, {num_targets}),
-        .logit = allocate(logits, logit, {num_targets}),
-        .rank = allocate(ranks, rank, {num_targets}),
-        .entropy = allocate(entropies, entropy, {num_targets}),
-        .subset_log_prob = allocate(subset_log_probs, subset_log_prob, {num_targets}),
-        .top_k = top_k,
-        .top_ids = allocate(top_ids, top_k > 0, {num_targets, top_k}),
-        .top_log_probs = allocate(top_log_probs, top_k > 0, {num_targets, top_k}),
+        .logit = allocate(logit, asked.logit, {num_targets}),
+        .logits = allocate(logits, asked.logits, {num_targets, vocab_size}),
+        .rank = allocate(ranks, asked.rank, {num_targets}),
+        .entropy = allocate(entropies, asked.entropy, {num_targets}),
+        .subset_log_prob = allocate(subset_log_probs, asked.subset_log_prob, {num_targets}),
+        .top_k = asked.top_k,
+        .top_ids = allocate(top_ids, asked.top_k > 0, {num_targets, asked.top_k}),
+        .top_log_probs = allocate(top_log_probs, asked.top_k > 0, {num_targets, asked.top_k}),
     };
   }
 
   py::dict dict() const {
     py::dict results;
     results["log_prob"] = log_probs;
-    results["logit"] = logits;
+    results["logit"] = logit;
+    results["logits"] = logits;
     results["rank"] = ranks;
     results["entropy"] = entropies;
     results["subset_log_prob"] = subset_log_probs;
@@ -98,7 +106,7 @@ struct ResultArrays {
 };
 
 py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Array<int32_t>& target_ids,
-               const Array<int64_t>& target_offsets, bool logit, bool rank, bool entropy,
+               const Array<int64_t>& target_offsets, bool logit, bool logits, bool rank, bool entropy,
                bool subset_log_prob, int64_t top_k) {
   const py::ssize_t num_rows = hidden.ndim() > 0 ? hidden.shape(0) : 0, num_targets = target_ids.size();
   expect_shape(hidden, "hidden", {num_rows, head.hidden_size()});
@@ -110,8 +118,8 @@ py::dict score(const mlmfast::Head& head, const Array<float>& hidden, const Arra
   mlmfast::check_head_inputs(inputs, num_targets, head.vocab_size());
 
   ResultArrays results;
-  const mlmfast::HeadOutputs outputs =
-      results.outputs(num_targets, logit, rank, entropy, subset_log_prob, top_k);
+  const mlmfast::HeadOutputs outputs = results.outputs(
+      num_targets, head.vocab_size(), {logit, logits, rank, entropy, subset_log_prob, top_k});
   {
     py::gil_scoped_release release;
     head.score(inputs, outputs);
@@ -131,7 +139,8 @@ py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids
                     const Array<int32_t>& row_text, const Array<int32_t>& mask_positions,
                     const Array<int64_t>& mask_offsets, const Array<int32_t>& target_positions,
                     const Array<int32_t>& target_ids, const Array<int64_t>& target_offsets,
-                    int32_t mask_token_id, bool logit, bool rank, bool entropy, int64_t top_k) {
+                    int32_t mask_token_id, bool logit, bool logits, bool rank, bool entropy,
+                    int64_t top_k) {
   const py::ssize_t num_texts = text_offsets.size() - 1, num_rows = row_text.size();
   const py::ssize_t num_targets = target_ids.size();
   if (num_texts < 0) throw std::invalid_argument("text_offsets must not be empty");
@@ -159,7 +168,8 @@ py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids
                                 mask_token_id};
   mlmfast::check_batch_lengths(batch, {input_ids.size(), mask_positions.size(), num_targets});
   ResultArrays results;
-  const mlmfast::HeadOutputs outputs = results.outputs(num_targets, logit, rank, entropy, false, top_k);
+  const mlmfast::HeadOutputs outputs = results.outputs(num_targets, model.spec().vocab_size,
+                                                       {logit, logits, rank, entropy, false, top_k});
   {
     py::gil_scoped_release release;
     model.score(batch, outputs);
@@ -249,7 +259,7 @@ py::dict linear_score(const Array<float>& input, const py::array& weight, const 
   std::optional<Array<double>> lses;
   ResultArrays results;
   mlmfast::LinearScores outputs{.scores = scores.mutable_data(), .lse = allocate(lses, lse, {num_rows}), .head = {}};
-  outputs.head = results.outputs(num_targets, true, rank, entropy, false, top_k);
+  outputs.head = results.outputs(num_targets, classes.rows, {true, false, rank, entropy, false, top_k});
   const mlmfast::LinearScore call{classes, bias ? bias->data() : nullptr, scored, mlmfast::precision_from_name(precision),
                                   chosen_isa(isa), num_threads};
   {
@@ -280,7 +290,7 @@ PYBIND11_MODULE(_core, m) {
            py::arg("subset").noconvert(), py::arg("isa") = "")
       .def("score", &score, py::arg("hidden").noconvert(), py::arg("target_ids").noconvert(),
            py::arg("target_offsets").noconvert(), py::kw_only(), py::arg("logit") = false,
-           py::arg("rank") = false, py::arg("entropy") = false, py::arg("subset_log_prob") = false,
+           py::arg("logits") = false, py::arg("rank") = false, py::arg("entropy") = false, py::arg("subset_log_prob") = false,
            py::arg("top_k") = 0)
       .def_property_readonly("isa", [](const mlmfast::Head& head) { return mlmfast::isa_name(head.isa()); });
 
@@ -305,6 +315,7 @@ PYBIND11_MODULE(_core, m) {
 
   const auto model_error = py::register_exception<mlmfast::ModelError>(m, "ModelError");
   py::register_exception<mlmfast::UnsupportedModelError>(m, "UnsupportedModelError", model_error);
+  m.def("read_encoder", &mlmfast::read_encoder, py::arg("folder"));
   py::class_<mlmfast::Model>(m, "Model")
       .def(py::init(&make_model), py::arg("folder"), py::arg("precision"), py::arg("isa") = "")
       .def("score", &score_rows, py::arg("input_ids").noconvert(), py::arg("text_offsets").noconvert(),
@@ -312,6 +323,7 @@ PYBIND11_MODULE(_core, m) {
            py::arg("mask_positions").noconvert(), py::arg("mask_offsets").noconvert(),
            py::arg("target_positions").noconvert(), py::arg("target_ids").noconvert(),
            py::arg("target_offsets").noconvert(), py::arg("mask_token_id"), py::kw_only(),
-           py::arg("logit") = false, py::arg("rank") = false, py::arg("entropy") = false, py::arg("top_k") = 0)
+           py::arg("logit") = false, py::arg("logits") = false, py::arg("rank") = false,
+           py::arg("entropy") = false, py::arg("top_k") = 0)
       .def_property_readonly("max_length", [](const mlmfast::Model& model) { return model.spec().max_length; });
 }

@@ -202,6 +202,12 @@ class Head::Pass {
       kernels_.add(logits, head_.subset_penalty_.data() + first, columns, masked);
       merge(row.subset, kernels_.sum_exp[0][0](masked, columns));
     }
+    if (outputs_.logits != nullptr) {
+      const int64_t stored = std::min(columns, head_.vocab_size() - first);
+      for (int64_t t = row.target_begin; t < row.target_end; ++t) {
+        std::copy_n(logits, stored, outputs_.logits + t * head_.vocab_size() + first);
+      }
+    }
     for (; row.next_target < row.target_end; ++row.next_target) {
       const int64_t target = workspace_.target_order[row.next_target];
       const int64_t column = inputs_.target_ids[target] - first;

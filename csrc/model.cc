@@ -47,10 +47,10 @@ struct Places {
 
 namespace {
 
-// Puts each target's `width` results, computed in `order`, where the batch has the target.
+// Puts each target's `width` results, computed in `order`, a permutation, where the batch has the target.
 template <class T>
 void reorder(const std::vector<int64_t>& order, int64_t width, std::vector<T>& scratch, T* results) {
-  if (results == nullptr) return;
+  if (results == nullptr || std::is_sorted(order.begin(), order.end())) return;
   scratch.assign(results, results + static_cast<int64_t>(order.size()) * width);
   for (size_t i = 0; i < order.size(); ++i) {
     std::copy_n(scratch.data() + static_cast<int64_t>(i) * width, width, results + order[i] * width);
@@ -94,7 +94,8 @@ float dot(const float* x, const float* y, int64_t size) {
 
 void check_student_batch(const RowBatch& batch, const HeadOutputs& outputs, HeadKind head) {
   const auto reject = [](const char* what) { throw std::invalid_argument(what); };
-  if (outputs.logit != nullptr || outputs.rank != nullptr || outputs.entropy != nullptr || outputs.top_k > 0) {
+  if (outputs.logit != nullptr || outputs.logits != nullptr || outputs.rank != nullptr ||
+      outputs.entropy != nullptr || outputs.top_k > 0) {
     reject("a student gives log_prob alone: it has no distribution over the vocabulary");
   }
   if (batch.mask_offsets[batch.num_rows] > 0) reject("a student reads its rows unmasked, but there are masks");
@@ -149,6 +150,7 @@ void Model::score(const RowBatch& batch, const HeadOutputs& outputs) const {
   head_->score({hidden, num_places, places.ids.data(), places.target_offsets.data()}, outputs);
   reorder(places.order, 1, floats, outputs.log_prob);
   reorder(places.order, 1, floats, outputs.logit);
+  reorder(places.order, spec().vocab_size, floats, outputs.logits);
   reorder(places.order, 1, integers, outputs.rank);
   reorder(places.order, 1, floats, outputs.entropy);
   reorder(places.order, outputs.top_k, integers, outputs.top_ids);

@@ -360,16 +360,6 @@ std::optional<int64_t> read_stated_length(const std::string& folder) {
 
 }  // namespace
 
-const char* activation_name(Activation activation) {
-  switch (activation) {
-    case Activation::none: return "none";
-    case Activation::gelu: return "gelu";
-    case Activation::gelu_tanh: return "gelu_tanh";
-    case Activation::relu: return "relu";
-    default: return "silu";
-  }
-}
-
 ModelSpec read_model_spec(const std::string& folder) {
   const std::string path = folder + "/config.json";
   if (!std::filesystem::exists(path)) {

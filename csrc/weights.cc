@@ -43,8 +43,6 @@ struct Shape {
 Shape matrix(int64_t rows, int64_t columns) { return {rows, columns, true}; }
 Shape vector(int64_t size) { return {size, 1, false}; }
 
-bool is_layer_role(Role role) { return role >= Role::attention_norm_weight && role <= Role::mlp_output_bias; }
-
 // Nothing where the spec has no such tensor.
 std::optional<Shape> expected_shape(const ModelSpec& spec, Role role, int64_t layer) {
   const int64_t embedding = spec.embedding_size, hidden = spec.hidden_size, inner = spec.intermediate_size;
@@ -218,7 +216,7 @@ class Binder {
                        "; config.json asks for " + shape_text(shape, role.num_parts));
     }
     const int64_t offset = role.part * shape.rows * shape.columns * dtype_size(*dtype);
-    return {tensor.data + offset, *dtype, shape.rows, shape.columns};
+    return {tensor.data + offset, *dtype, shape.rows, shape.columns, shape.is_matrix};
   }
 
   // A tensor of the parts this engine computes that its spec says nothing of would change the scores.
@@ -376,6 +374,8 @@ std::vector<float> Weights::floats(Role role, int64_t layer) const {
 void Weights::release() const {
   for (const MappedFile& file : content_->files) file.release();
 }
+
+bool is_layer_role(Role role) { return role >= Role::attention_norm_weight && role <= Role::mlp_output_bias; }
 
 const char* dtype_name(DType dtype) {
   switch (dtype) {

@@ -1,6 +1,6 @@
 """The compiled core: built from csrc/, raw checks only; use it through mlmfast.kernels."""
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from mlmfast.types import Float32Array, Int32Array, Int64Array
 class HeadResults(TypedDict):
     log_prob: Float32Array
     logit: Float32Array | None
+    logits: Float32Array | None  # [targets, vocabulary]
     rank: Int32Array | None
     entropy: Float32Array | None
     subset_log_prob: Float32Array | None
@@ -37,6 +38,22 @@ class ModelError(Exception):
 class UnsupportedModelError(ModelError):
     """A model that may be sound, but whose configuration this engine cannot carry out."""
 
+class EncoderFile(TypedDict):
+    spec: dict[str, Any]
+    tensors: dict[str, list[tuple[NDArray[Any], str] | None]]
+
+def read_encoder(folder: str) -> EncoderFile:
+    """What a model folder's encoder and head compute, and copies of their weights, for engines that compute
+    elsewhere. ModelError.
+
+    spec: the fields of ModelSpec (csrc/include/mlmfast/model_spec.h), an enumerator by its name, attention a
+    list over layers of is_local, half_window and rope_theta. tensors: by the name of a Role (weights.h, which
+    says its shape), a list over layers (one entry for a role not of a layer, and for layers that are shared)
+    of an array and the name of its dtype; None for a layer that has none (a first layer's attention norm).
+    float32 and float16 as they are stored, bfloat16 as uint16; vectors [size]. Roles the model does not have
+    are left out; a tied decoder is the same array as the embeddings.
+    """
+
 class Model:
     """A model folder loaded for the native engine; ModelError, or ValueError for a precision or ISA.
 
@@ -58,6 +75,7 @@ class Model:
         mask_token_id: int,
         *,
         logit: bool = False,
+        logits: bool = False,
         rank: bool = False,
         entropy: bool = False,
         top_k: int = 0,
@@ -82,6 +100,7 @@ class Head:
         target_offsets: Int64Array,
         *,
         logit: bool = False,
+        logits: bool = False,
         rank: bool = False,
         entropy: bool = False,
         subset_log_prob: bool = False,

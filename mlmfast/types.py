@@ -114,7 +114,8 @@ class TargetOutputs:
     """Results per target, natural logs. log_prob float32[t] always; the others only if asked:
     logit float32[t], rank int32[t] (0 = most probable), entropy float32[t] (nats),
     top_ids int32[t, k] and top_log_probs float32[t, k], word_start_log_prob float32[t] (log of the
-    probability that the target's place begins a new word or ends the text; causal models)."""
+    probability that the target's place begins a new word or ends the text; causal models), logits
+    float32[t, V] (of every token at the target's place)."""
 
     log_prob: Float32Array
     logit: Float32Array | None = None
@@ -123,6 +124,7 @@ class TargetOutputs:
     top_ids: Int32Array | None = None
     top_log_probs: Float32Array | None = None
     word_start_log_prob: Float32Array | None = None
+    logits: Float32Array | None = None
 
 
 @dataclass(frozen=True)

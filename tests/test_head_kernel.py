@@ -88,7 +88,7 @@ def first_targets(outputs, count):
 
 def assert_close(got, want, tolerance=TOLERANCE):
     """All columns but the ranks and top ids, which near-ties may move, and their consistency."""
-    for name in ("log_prob", "logit", "entropy", "word_start_log_prob", "top_log_probs"):
+    for name in ("log_prob", "logit", "logits", "entropy", "word_start_log_prob", "top_log_probs"):
         np.testing.assert_allclose(
             getattr(got, name), getattr(want, name), rtol=1e-6, atol=tolerance, err_msg=name
         )

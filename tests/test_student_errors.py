@@ -85,12 +85,21 @@ def test_windows_of_a_cls_student_do_not_add_up(student: mlmfast.Scorer) -> None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("outputs", [Outputs(rank=True), Outputs(entropy=True), Outputs(top_k=1)])
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        Outputs(rank=True),
+        Outputs(entropy=True),
+        Outputs(top_k=1),
+        Outputs(logit=True),
+        Outputs(logits=True),
+    ],
+)
 def test_engines_give_its_values_alone(engine: str, outputs: Outputs, tmp_path: Path) -> None:
     with mlmfast.load(make_student(tmp_path / "student"), engine=engine, workers=1) as scorer:
         window = scorer.prepare([TEXT])
         batch, _ = window.batch(window.batches[0])
-        with pytest.raises(ValueError, match="a student gives"):
+        with pytest.raises(SettingsError, match="a student gives"):
             scorer.engine.score(batch, outputs)
 
 
@@ -104,6 +113,10 @@ def test_the_core_refuses_masks_and_other_places(tmp_path: Path) -> None:
             model = scorer.engine._model  # type: ignore[attr-defined]
             with pytest.raises(ValueError, match=message):
                 model.score(ids, offsets, None, zero, *masks, target, target, one_each, 0)
+            with pytest.raises(ValueError, match="a student gives log_prob alone"):
+                model.score(
+                    ids, offsets, None, zero, none, no_offsets, zero, target, one_each, 0, logits=True
+                )
 
 
 def config_without_head(folder: Path) -> Path:

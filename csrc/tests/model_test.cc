@@ -89,8 +89,7 @@ void check_good_folder(const std::string& models, const Expected& expected) {
   size_t num_tensors = 0;
   bool finite = true;
   for_each_place(spec, [&](Role role, int64_t layer) {
-    const bool of_layer = role >= Role::attention_norm_weight && role <= Role::mlp_output_bias;
-    if ((layer > 0 && !of_layer) || !weights.has(role, layer)) return;
+    if ((layer > 0 && !is_layer_role(role)) || !weights.has(role, layer)) return;
     ++num_tensors;
     for (float value : weights.floats(role, layer)) finite &= std::isfinite(value);
   });

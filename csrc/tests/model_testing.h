@@ -89,7 +89,7 @@ class TemporaryFolder {
 // Every role of every layer; roles of no layer come once for each.
 template <class Function>
 void for_each_place(const ModelSpec& spec, Function function) {
-  for (int role = 0; role <= static_cast<int>(Role::student_bias); ++role) {
+  for (int role = 0; role < kNumRoles; ++role) {
     for (int64_t layer = 0; layer < spec.num_layers; ++layer) function(static_cast<Role>(role), layer);
   }
 }

@@ -41,6 +41,7 @@ class NativeEngine:
             raise SettingsError(f"precision {precision!r}: {error}") from error
         self._precision = precision
         self._isa = isa
+        self._is_student = files.config.kind == "student"
         self.max_length: int = self._model.max_length
         self.max_batch_tokens = 4096
         self.max_workers: int | None = None
@@ -49,7 +50,9 @@ class NativeEngine:
         """See engines.base.Engine. Nothing to do: each thread's scratch is made by its first batch."""
 
     def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
-        """See engines.base.Engine."""
+        """See engines.base.Engine. Raises SettingsError for more than a student gives."""
+        if self._is_student and outputs != Outputs():
+            raise SettingsError(f"a student gives values alone, not {outputs}")
         found = self._model.score(
             batch.input_ids,
             batch.text_offsets,
@@ -61,6 +64,8 @@ class NativeEngine:
             batch.target_ids,
             batch.target_offsets,
             batch.mask_token_id,
+            logit=outputs.logit,
+            logits=outputs.logits,
             rank=outputs.rank,
             entropy=outputs.entropy,
             top_k=outputs.top_k,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEAD_IMPLS = ("auto", "cpu", "reference")
-HEAD_OUTPUTS = ("log_prob", "logit", "rank", "entropy", "word_start_log_prob")
+HEAD_OUTPUTS = ("log_prob", "logit", "logits", "rank", "entropy", "word_start_log_prob")
 BF16_ISAS = ("avx512_bf16", "amx")
 
 Scorer = Callable[[Float32Array, Int32Array, Int64Array, Collection[str], int], TargetOutputs]
@@ -147,6 +147,7 @@ def core_scorer(core_head: _core.Head) -> Scorer:
             target_ids,
             target_offsets,
             logit="logit" in outputs,
+            logits="logits" in outputs,
             rank="rank" in outputs,
             entropy="entropy" in outputs,
             subset_log_prob="word_start_log_prob" in outputs,
@@ -162,6 +163,7 @@ def target_outputs(results: _core.HeadResults) -> TargetOutputs:
     return TargetOutputs(
         log_prob=results["log_prob"],
         logit=results["logit"],
+        logits=results["logits"],
         rank=results["rank"],
         entropy=results["entropy"],
         top_ids=results["top_ids"],

@@ -55,6 +55,7 @@ def target_log_softmax(
     return TargetOutputs(
         log_prob=target_log_probs.astype(np.float32),
         logit=as_float32(target_logits) if "logit" in outputs else None,
+        logits=as_float32(logits) if "logits" in outputs else None,
         rank=rank,
         entropy=as_float32(entropy),
         top_ids=top_ids,

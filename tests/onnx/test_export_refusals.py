@@ -153,6 +153,14 @@ def test_more_than_log_probabilities(option: str, exported: Export) -> None:
         scorer.score_iter(["a"], **{option: 1})
 
 
+def test_energies_of_logits(exported: Export) -> None:
+    with mlmfast.load(exported("bert", "masked"), workers=1) as scorer:
+        with pytest.raises(mlmfast.SettingsError, match="raw energies need the model it was exported from"):
+            scorer.energy(["people"], "raw")
+        [energy] = scorer.energy(["people"], "norm")
+        assert energy == -scorer.score(["people"])[0].score  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("device", "message"),
     [("tpu", "runs on 'cpu', 'cuda' or 'tensorrt'"), ("cuda:1", "pip install onnxruntime-gpu")],

@@ -1,5 +1,5 @@
 // The vocabulary head: logits = hidden weight^T + bias, reduced to what is asked of each target
-// while a tile of logits is still in cache, so that the logits are never stored.
+// while a tile of logits is still in cache, so that the logits are stored only where they are asked for.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct HeadInputs {
 struct HeadOutputs {
   float* log_prob = nullptr;         // [t], always given
   float* logit = nullptr;            // [t]
+  float* logits = nullptr;           // [t, V] of every class
   int32_t* rank = nullptr;           // [t] number of classes with a larger logit
   float* entropy = nullptr;          // [t] nats
   float* subset_log_prob = nullptr;  // [t] log of the probability of the flagged classes

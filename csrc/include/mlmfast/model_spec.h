@@ -30,6 +30,10 @@ enum class NormPlacement { pre, post };
 enum class HeadKind { vocabulary, token_student, cls_student };
 
 const char* activation_name(Activation activation);
+// As the enumerators are written.
+const char* position_name(Position position);
+const char* norm_placement_name(NormPlacement placement);
+const char* head_kind_name(HeadKind head);
 
 // Of one layer. A global layer sees the whole row; a local one the tokens at most half_window away,
 // on both sides, itself included.

@@ -54,6 +54,13 @@ enum class Role {
   student_bias,       // [1]
 };
 
+constexpr int kNumRoles = static_cast<int>(Role::student_bias) + 1;
+
+// As the enumerator is written.
+const char* role_name(Role role);
+// Whether each layer has a tensor of its own.
+bool is_layer_role(Role role);
+
 enum class DType { f32, f16, bf16 };
 
 const char* dtype_name(DType dtype);
@@ -66,6 +73,7 @@ struct WeightView {
   DType dtype;
   int64_t rows;
   int64_t columns;
+  bool is_matrix = true;
 
   int64_t size() const { return rows * columns; }
   int64_t num_bytes() const { return size() * (dtype == DType::f32 ? 4 : 2); }
