@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlmfast.engines import Outputs
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
+from mlmfast.plans import ScoringPlan
 from mlmfast.results import TextScore, TokenColumns
-from mlmfast.scheduling import Masking, mask_rows, pack, row_batch, share_rows, truncate, window
+from mlmfast.scheduling import mask_rows, pack, row_batch, share_rows, truncate, window
 from mlmfast.scheduling.segments import (
     Segments,
     at_first_token,
@@ -36,8 +35,6 @@ from mlmfast.types import (
     TokenizedTexts,
 )
 
-OVERLONG = ("error", "truncate", "window")
-
 UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
@@ -47,32 +44,6 @@ LEAST_SHARE_TOKENS = 256
 """A batch below this is not divided among workers: each would read all weights for little work."""
 LONGEST_LONE_WORD = 64
 """Tokens of a text that is one word, beyond which word boundaries were plainly not found."""
-
-
-@dataclass(frozen=True)
-class ScoringPlan:
-    """What is asked of every text of a call. causal: the model is; max_length: what it takes, in tokens;
-    num_workers: those that share the work of a window; student_head: as of ModelConfig."""
-
-    masking: Masking
-    causal: bool
-    max_length: int
-    max_batch_tokens: int
-    num_workers: int = 1
-    outputs: Outputs = field(default_factory=Outputs)
-    score_eos: bool = False
-    overlong: str = "error"
-    parse_special: bool = False
-    student_head: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.overlong not in OVERLONG:
-            raise SettingsError(f"unknown overlong {self.overlong!r}; expected one of {', '.join(OVERLONG)}")
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens a text may have. The last token of a causal text is only predicted, never read."""
-        return self.max_length + 1 if self.causal else self.max_length
 
 
 class Window:
@@ -109,6 +80,20 @@ class Window:
         self.num_rows = sum(int(self._num_rows_of_text[e]) for e in self._entries if isinstance(e, int))
         self.num_computed = self.rows.num_rows
         self._columns: dict[str, NDArray[Any]] = {}
+
+    @property
+    def num_inputs(self) -> int:
+        """The inputs it was made of."""
+        return len(self._inputs)
+
+    def restrict(self, tokens: Int64Array) -> None:
+        """Only the rows of some scored tokens, int64[k] among the N, are computed."""
+        row_of = np.zeros(len(self.input_ids), dtype=np.int64)
+        num_targets = np.diff(self.rows.target_offsets)
+        row_of[self.rows.target_slots] = np.repeat(np.arange(self.rows.num_rows), num_targets)
+        asked = np.unique(row_of[tokens])
+        self.batches = self.batches_of(asked)
+        self.num_computed = len(asked)
 
     def batches_of(self, rows: Int64Array) -> list[Int64Array]:
         """Some of the window's rows, int64[r], as batches of row indices for all workers."""
@@ -149,9 +134,17 @@ class Window:
     @property
     def log_probs(self) -> Float32Array:
         """float32[N], NaN for a token that is not scored or not computed yet."""
-        if "log_prob" not in self._columns:
+        return self._values("log_prob")
+
+    @property
+    def logits(self) -> Float32Array:
+        """float32[N], the scored tokens' own logits if they were asked for; NaN likewise."""
+        return self._values("logit")
+
+    def _values(self, name: str) -> Float32Array:
+        if name not in self._columns:
             return np.full(len(self._texts.input_ids), np.nan, dtype=np.float32)
-        return self._columns["log_prob"]
+        return self._columns[name]
 
     def text(self, index: int) -> str | None:
         """Input `index`, if it is a text at all."""
@@ -299,11 +292,9 @@ class Window:
             return TextScore(text, masking, score=None, flags=("empty", *flags), student_head=head)
         columns = None if head == "cls" else self._token_columns(text, tokens)
         values = self.log_probs[first : first + 1] if columns is None else columns.log_probs
-        if not np.isfinite(values).all():
-            return InputError(
-                f"the model gave {values[~np.isfinite(values)][0]} for a token of this "
-                "text; its weights or this precision cannot score it"
-            )
+        problem = not_finite(values)
+        if problem is not None:
+            return problem
         return TextScore(
             text,
             masking,
@@ -355,6 +346,21 @@ class Window:
         before = np.where(starts[ids] == 1, log_probs[tokens], 0)
         pairs: NDArray[np.float32] = np.nan_to_num(np.stack([before, log_probs[tokens + 1]], axis=1), nan=0.0)
         return pairs
+
+
+def not_finite(values: Float32Array) -> InputError | None:
+    """Why the values of a text's tokens cannot be summed, if so."""
+    if np.isfinite(values).all():
+        return None
+    return InputError(
+        f"the model gave {values[~np.isfinite(values)][0]} for a token of this text; its weights or this "
+        "precision cannot score it"
+    )
+
+
+def placed(error: InputError, number: int) -> InputError:
+    """The error of text `number` of a call, at its line or else its number."""
+    return error if error.line is not None else error.at(where=f"texts[{number}]")
 
 
 def _valid_text(item: object) -> str | InputError:

@@ -66,6 +66,7 @@ class HashEngine:
 
         return TargetOutputs(
             log_prob=column("log_prob"),
+            logit=column("logit") if outputs.logit else None,
             rank=(-column("rank")).astype(np.int32) if outputs.rank else None,
             entropy=column("entropy") if outputs.entropy else None,
             word_start_log_prob=np.array([word_start(s) for s, _, _ in keys], dtype=np.float32)

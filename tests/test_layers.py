@@ -17,7 +17,17 @@ FLOORS = (
     ("types", "errors", "results", "extras", "_core", "data"),
     ("io", "tokenization", "scheduling", "kernels"),
     ("engines", "models", "functional", "nn"),
-    ("scorer", "metrics", "windows", "workers"),
+    (
+        "scorer",
+        "scoring",
+        "energies",
+        "loading",
+        "metrics",
+        "plans",
+        "window_groups",
+        "windows",
+        "workers",
+    ),
     ("rescoring", "generation", "training", "export", "evaluation", "proteins", "reports"),
     ("cli", "serving"),
 )

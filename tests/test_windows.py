@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reference import mask_positions
 from tiny_models import MODELS
 
-from mlmfast import scorer as scorer_module
+from mlmfast import window_groups
 from mlmfast.engines import Outputs
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
 from mlmfast.results import WORD, TextScore
@@ -106,7 +106,7 @@ def test_workers_budget_windows_and_order_change_nothing(
         alone = {text: log_probs(scorer.score([text], "word_l2r")[0]) for text in texts}
     order = data.draw(st.permutations(texts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer_module, "WINDOW_TEXTS", window)
+        patch.setattr(window_groups, "WINDOW_TEXTS", window)
         with scorer_of(workers=workers, max_batch_tokens=budget) as scorer:
             together = [log_probs(r) for r in scorer.score(order, "word_l2r")]
     assert together == [alone[text] for text in order]
@@ -340,7 +340,7 @@ BAD = [None, 3, b"bytes", "half \ud83d pair", InputError("cannot be read", line=
 @given(items=st.lists(st.sampled_from(["We", "the people", "", *BAD]), max_size=8), window=st.integers(1, 3))
 def test_bad_texts_keep_their_place(items: list[Any], window: int) -> None:
     with pytest.MonkeyPatch.context() as patch, scorer_of() as scorer:
-        patch.setattr(scorer_module, "WINDOW_TEXTS", window)
+        patch.setattr(window_groups, "WINDOW_TEXTS", window)
         results = scorer.score(items, on_error="skip")
         assert len(results) == len(items)
         for item, result in zip(items, results, strict=True):
@@ -378,14 +378,14 @@ def test_an_input_that_raises_in_the_middle_comes_after_the_texts_before_it() ->
 
     for window in (1, 2, 5, 100):
         with pytest.MonkeyPatch.context() as patch, scorer_of() as scorer:
-            patch.setattr(scorer_module, "WINDOW_TEXTS", window)
+            patch.setattr(window_groups, "WINDOW_TEXTS", window)
             found, error = until_error(scorer.score_iter(texts()))
         assert isinstance(error, OSError)
         assert [r.text for r in found] == ["We", "the", "people", "We the", "the people"]
 
 
 def test_an_engine_that_raises_comes_after_the_windows_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scorer_module, "WINDOW_TEXTS", 1)
+    monkeypatch.setattr(window_groups, "WINDOW_TEXTS", 1)
     bad = files_of("bert").tokenizer.vocabulary.index("people")
 
     def refuse(rows: list[tuple[int, ...]]) -> None:
@@ -411,7 +411,7 @@ def calls_after_a_stop(*, engine_fails: bool) -> tuple[int, int]:
     num_first = len(expected_rows("bert", texts[0], "original")[1])
     at_second, go_on = threading.Event(), threading.Event()
     with scorer_of(max_batch_tokens=1) as scorer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer_module, "WINDOW_TEXTS", 1)
+        patch.setattr(window_groups, "WINDOW_TEXTS", 1)
         engine: Any = scorer.engine
 
         def stand_still(rows: list[tuple[int, ...]]) -> None:

@@ -13,7 +13,8 @@ from mlmfast.proteins.conventions import Convention, convention_named
 from mlmfast.proteins.mutations import RESIDUES, Mutation, Variant, parse_variant
 from mlmfast.proteins.protein import OVERLONG, prepare_wild_type, protein_of
 from mlmfast.proteins.readings import Reading, read
-from mlmfast.scorer import WINDOW_ROW_TOKENS, Scorer
+from mlmfast.scorer import Scorer
+from mlmfast.window_groups import WINDOW_ROW_TOKENS
 
 Float64Array = NDArray[np.float64]
 

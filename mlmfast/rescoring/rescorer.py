@@ -18,7 +18,7 @@ from mlmfast.rescoring.lists import Hypothesis, NBestList, RescoredList
 from mlmfast.rescoring.memory_lists import list_in_memory
 from mlmfast.rescoring.normalisation import Float64Array
 from mlmfast.rescoring.weights import Weights
-from mlmfast.scorer import ON_ERROR
+from mlmfast.scoring import ON_ERROR
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from mlmfast.rescoring import (
 )
 from mlmfast.rescoring.normalisation import Normalisation
 from mlmfast.rescoring.weights import FIRST_PASS, Term
-from mlmfast.scorer import WINDOW_TEXTS, Scorer
+from mlmfast.scorer import Scorer
+from mlmfast.window_groups import WINDOW_TEXTS
 
 WORDS = ("We", "the", "people", "of", "unconstitutional", "order", "?!")
 ONE = mlm_scoring({"mlm": 0.5})
