@@ -154,8 +154,8 @@ def linear_score(
     input [..., D], linear_weight [V, D], linear_bias [V], rows int64[M] and impl as in
     linear_scoring_rule_loss. target: one class per row [...], several [..., K], or ragged: (ids int64[T],
     offsets int64[N+1]), where row r owns ids[offsets[r]:offsets[r+1]], none or several. rules: names, or
-    ScoringRules for other alphas and smoothing; the score of `log` is the log-probability. Not
-    differentiable: see linear_scoring_rule_loss.
+    ScoringRules for other alphas and smoothing; the score of `log` is the log-probability. `cuda` has no
+    such kernel, `triton` no topk. Not differentiable: see linear_scoring_rule_loss.
 
     Raises SettingsError for settings, shapes, types or targets that do not fit.
     """

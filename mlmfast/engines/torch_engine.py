@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from transformers.modeling_outputs import BaseModelOutput
 
 from mlmfast.engines.base import ModelFiles, Outputs
-from mlmfast.engines.torch_heads import KernelHead, LogitsHead, TargetHead, head_parts
-from mlmfast.engines.torch_load import choose_device, load_model
+from mlmfast.engines.torch_device import choose_device, use_one_thread
+from mlmfast.engines.torch_heads import KernelHead, LinearScoreHead, LogitsHead, TargetHead, head_parts
+from mlmfast.engines.torch_load import load_model
 from mlmfast.engines.torch_precision import use_bfloat16_products
 from mlmfast.engines.torch_student import load_student
 from mlmfast.errors import ModelError
 from mlmfast.models import head_layout
-from mlmfast.scheduling.batches import distinct_targets, expand, pad
+from mlmfast.scheduling.batches import distinct_targets, expand, in_batch_order, pad
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 TRIM_EVERY = 3
@@ -76,11 +77,8 @@ class TorchEngine:
         model.to(self._device)
 
     def prepare_thread(self) -> None:
-        """See engines.base.Engine. One thread a worker: barriers between threads cost more than they save."""
-        if self._device.type == "cpu":
-            # Asking first makes torch's own per-thread start-up happen before ours, not after.
-            torch.get_num_threads()
-            torch.set_num_threads(1)
+        """See engines.base.Engine."""
+        use_one_thread(self._device)
 
     def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
         """See engines.base.Engine."""
@@ -108,7 +106,7 @@ class TorchEngine:
             found = self._head(hidden, batch.target_ids[order], offsets, outputs)
         if self._trim is not None and next(self._num_batches) % TRIM_EVERY == 0:
             self._trim(0)
-        return _reordered(found, order)
+        return in_batch_order(found, order)
 
     def describe(self) -> JsonRecord:
         """See engines.base.Engine."""
@@ -129,12 +127,8 @@ class TorchEngine:
             word_start = np.pad(word_start, (0, max(0, vocab_size - len(word_start))))[:vocab_size]
         if layout is None:
             return LogitsHead(_own_head(model), vocab_size, word_start)
-        transform, weight, bias = head_parts(model, layout)
-        if self._device.type == "cpu":
-            return KernelHead(transform, weight, bias, word_start)
-        return LogitsHead(
-            lambda h: torch.nn.functional.linear(transform(h), weight, bias), vocab_size, word_start
-        )
+        head = KernelHead if self._device.type == "cpu" else LinearScoreHead
+        return head(*head_parts(model, layout), word_start)
 
     def _check_head(self, name: str, probe: torch.Tensor, expected: torch.Tensor) -> None:
         """The head, taken apart, must say what the whole model says. expected [n, V] log-probabilities."""
@@ -175,13 +169,3 @@ def _own_head(model: Any) -> Any:
     """The model's own code after its encoder: hidden [u, hidden_size] to logits [u, V]."""
     setattr(model, model.base_model_prefix, _Passed())
     return lambda hidden: model(inputs_embeds=hidden[None]).logits[0]
-
-
-def _reordered(found: TargetOutputs, order: NDArray[np.int64]) -> TargetOutputs:
-    """Columns computed in `order` put back into the batch's order of targets."""
-    columns = {}
-    for name, column in vars(found).items():
-        if column is not None:
-            columns[name] = np.empty_like(column)
-            columns[name][order] = column
-    return TargetOutputs(**columns)

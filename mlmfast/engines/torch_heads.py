@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlmfast.engines.base import Outputs
+from mlmfast.functional import linear_score
 from mlmfast.kernels.head import Head
 from mlmfast.models import GELU, HeadLayout
 from mlmfast.types import Int32Array, Int64Array, TargetOutputs
@@ -48,10 +49,59 @@ class KernelHead:
     ) -> TargetOutputs:
         features = self._transform(hidden).float().contiguous().numpy()
         names = ["log_prob"]
-        names += ["rank"] if outputs.rank else []
-        names += ["entropy"] if outputs.entropy else []
+        names += [name for name in ("logit", "logits", "rank", "entropy") if getattr(outputs, name)]
         names += ["word_start_log_prob"] if outputs.word_start else []
         return self._head.score(features, target_ids, offsets, outputs=tuple(names), top_k=outputs.top_k)
+
+
+class LinearScoreHead:
+    """A head of a known layout on a GPU: product and log-softmax without logits, in the kernels of
+    linear_score. What is wanted of whole rows of logits is left to LogitsHead."""
+
+    def __init__(
+        self,
+        transform: Callable[[torch.Tensor], torch.Tensor],
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        word_start: NDArray[np.uint8] | None,
+        impl: str = "auto",
+    ) -> None:
+        """weight and bias: the model's own, which may move to another device later."""
+        self._transform = transform
+        self._weight = weight
+        self._bias = bias
+        self._impl = impl
+        self._logits_head = LogitsHead(
+            lambda hidden: torch.nn.functional.linear(transform(hidden), weight, bias),
+            len(weight),
+            word_start,
+        )
+
+    def __call__(
+        self, hidden: torch.Tensor, target_ids: Int32Array, offsets: Int64Array, outputs: Outputs
+    ) -> TargetOutputs:
+        if outputs.top_k or outputs.logits or outputs.word_start:
+            return self._logits_head(hidden, target_ids, offsets, outputs)
+        ids, bounds = (torch.from_numpy(x).to(hidden.device) for x in (target_ids, offsets))
+        found = linear_score(
+            self._transform(hidden),
+            self._weight,
+            (ids, bounds),
+            linear_bias=self._bias,
+            return_lse=outputs.logit,
+            return_entropy=outputs.entropy,
+            return_rank=outputs.rank,
+            impl=self._impl,
+        )
+        row = torch.repeat_interleave(bounds.diff(), output_size=len(ids))
+        columns = {"log_prob": found.scores[0]}
+        if found.lse is not None:
+            columns["logit"] = found.scores[0] + found.lse[row]
+        if found.entropy is not None:
+            columns["entropy"] = found.entropy[row]
+        if found.rank is not None:
+            columns["rank"] = found.rank.int()
+        return TargetOutputs(**{name: column.cpu().numpy() for name, column in columns.items()})
 
 
 class LogitsHead:
@@ -92,6 +142,10 @@ class LogitsHead:
         log_normaliser = torch.logsumexp(logits, dim=-1)
         logit = logits[rows, targets]
         columns: dict[str, torch.Tensor] = {"log_prob": logit - log_normaliser[rows]}
+        if outputs.logit:
+            columns["logit"] = logit
+        if outputs.logits:
+            columns["logits"] = logits[rows]
         if outputs.rank:
             # Row by row: a place's logits are not copied for each of its targets.
             ranks = [(logits[r] > z).sum() for r, z in zip(place.tolist(), logit, strict=True)]

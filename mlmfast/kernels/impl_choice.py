@@ -23,7 +23,12 @@ MODULES = {
         "triton": "rule_triton",
         "cuda": "rule_cuda",
     },
-    "linear_score": {"reference": "score_reference", "torch": "score_chunked", "cpu": "score_cpu"},
+    "linear_score": {
+        "reference": "score_reference",
+        "torch": "score_chunked",
+        "cpu": "score_cpu",
+        "triton": "score_triton",
+    },
 }
 """The modules of mlmfast.kernels that carry out a function of mlmfast.functional."""
 PREFERENCE = {"cpu": ("cpu", "torch"), "cuda": ("triton", "torch")}

@@ -30,8 +30,13 @@ def can_run(input: Tensor, weight: Tensor, rule: ScoringRule) -> str | None:
     """None if it can, else why not, in one clause."""
     if rule.alpha != 2:
         return f"it computes alpha 2, not {rule.alpha}"
+    return triton_lacks(input, weight)
+
+
+def triton_lacks(input: Tensor, weight: Tensor) -> str | None:
+    """Why no Triton kernel of logits runs on these tensors here, or None."""
     if input.dtype not in TILES or weight.dtype != input.dtype:
-        return f"it computes in float32 or bfloat16, not {input.dtype} with {weight.dtype}"
+        return f"it computes in float32, bfloat16 or float16, not {input.dtype} with {weight.dtype}"
     if not input.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         return f"it needs a CUDA device, not {input.device}"
     if input.is_cuda and torch.cuda.get_device_capability(input.device) < (8, 0):

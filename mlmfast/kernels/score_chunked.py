@@ -71,14 +71,18 @@ def score(
     target_ids: Tensor,
     target_offsets: Tensor,
     request: ScoreRequest,
+    offsets_on_host: Tensor | None = None,
 ) -> ScoreColumns:
     """input [N, D], weight [V, D], bias [V]; row r owns the targets target_offsets[r] to
-    target_offsets[r+1] of target_ids int64[T]; target_offsets int64[N+1]."""
+    target_offsets[r+1] of target_ids int64[T]; target_offsets int64[N+1].
+
+    offsets_on_host: the same on the host; without them it waits for the device once, to read them."""
     columns = empty_columns(input, len(target_ids), request)
     dtype = compute_dtype(input.dtype)
     chunk = max(1, CHUNK_BYTES // (LIVE_TILES * len(weight) * dtype.itemsize))
     chunks = list(slices(len(input), chunk))
-    bounds = target_offsets[[0, *(rows.stop for rows in chunks)]].tolist()
+    host_offsets = target_offsets if offsets_on_host is None else offsets_on_host
+    bounds = host_offsets[[0, *(rows.stop for rows in chunks)]].tolist()
     for rows, start, stop in zip(chunks, bounds, bounds[1:], strict=False):
         logits = chunk_logits(input[rows].to(dtype), weight, bias)
         counts = target_offsets[rows.start : rows.stop + 1].diff()

@@ -11,8 +11,14 @@ from mlmfast.functional import LinearScores, ScoringRule, linear_score
 from mlmfast.kernels.impl_choice import IMPLS, why_not
 from mlmfast.kernels.score_chunked import ScoreRequest
 
-EVERYTHING = {"return_lse": True, "return_entropy": True, "return_rank": True, "topk": 3}
+NO_TOPK = ("triton",)
 NAMES = ("log", "brier", "spherical")
+
+
+def everything(impl: str, topk: int = 3) -> dict[str, object]:
+    """All that linear_score can give beside scores, of what this impl has."""
+    of_all = {"return_lse": True, "return_entropy": True, "return_rank": True}
+    return of_all if impl in NO_TOPK else of_all | {"topk": topk}
 
 
 def available(*rules: ScoringRule, dtype: torch.dtype = torch.float32) -> list[str]:

@@ -7,11 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 from rule_problems import DEVICE, IGNORED, make_problem
-from score_problems import EVERYTHING, NAMES, every_impl, every_impl_of_all_rules, log_probs_of, score
+from score_problems import (
+    NAMES,
+    NO_TOPK,
+    every_impl,
+    every_impl_of_all_rules,
+    everything,
+    log_probs_of,
+    score,
+)
 from torch import Tensor
 
 from mlmfast import SettingsError
-from mlmfast.functional import LinearScores, linear_score
+from mlmfast.functional import LinearScores, ScoringRule, linear_score
 from mlmfast.kernels.score_operators import linear_score as linear_score_operator
 
 
@@ -20,7 +28,7 @@ def test_it_records_no_graph_and_writes_to_no_input(impl: str) -> None:
     problem = make_problem(251, 64, num_ignored=0)
     before = [x.clone() for x in problem.tensors()]
     problem.weight.requires_grad_()
-    found = score(problem, problem.target, **EVERYTHING, impl=impl)
+    found = score(problem, problem.target, **everything(impl), impl=impl)
     assert not any(value.requires_grad for value in found if value is not None)
     assert all(torch.equal(*pair) for pair in zip(problem.tensors(), before, strict=True))
 
@@ -37,7 +45,7 @@ def test_autocast(impl: str) -> None:
 
 def asking(impl: str) -> Callable[..., LinearScores]:
     def ask(input: Tensor, weight: Tensor, ids: Tensor, offsets: Tensor) -> LinearScores:
-        return linear_score(input, weight, (ids, offsets), rules=NAMES, **EVERYTHING, impl=impl)
+        return linear_score(input, weight, (ids, offsets), rules=NAMES, **everything(impl), impl=impl)
 
     return ask
 
@@ -48,8 +56,8 @@ def test_compilation_without_a_break(impl: str) -> None:
     offsets = torch.tensor([0, 0, 1, 3], device=DEVICE)
     arguments = problem.input, problem.weight, problem.target, offsets
     found = torch.compile(asking(impl), fullgraph=True, backend="aot_eager")(*arguments)
-    for pair in zip(found, asking(impl)(*arguments), strict=True):
-        assert torch.equal(*pair)
+    for value, wanted in zip(found, asking(impl)(*arguments), strict=True):
+        assert value is wanted is None or torch.equal(value, wanted)
 
 
 @every_impl_of_all_rules
@@ -57,7 +65,7 @@ def test_opcheck(impl: str) -> None:
     problem = make_problem(11, 5, 3, num_ignored=0)
     offsets = torch.tensor([0, 0, 1, 3], device=DEVICE)
     settings = list(NAMES), [2.0] * 3, [0.0] * 3, [True] * 3
-    for flags in ((True, True, True, 2), (False, False, False, 0)):
+    for flags in ((True, True, True, 0 if impl in NO_TOPK else 2), (False, False, False, 0)):
         torch.library.opcheck(
             linear_score_operator,
             (problem.input, problem.weight, problem.bias, problem.target, offsets, *settings, *flags, impl),
@@ -80,6 +88,12 @@ def test_opcheck(impl: str) -> None:
         ({"offsets": [0, 1, 2, 3, 4, 4]}, "to run from 0 to the 5 targets, got 0 to 4"),
         ({"offsets": [1, 1, 2, 3, 4, 5]}, "to run from 0 to the 5 targets, got 1 to 5"),
         ({"impl": "cuda"}, "impl: 'cuda' cannot run here: "),
+        ({"impl": "triton", "topk": 1}, "impl: 'triton' cannot run here: it has no top-k"),
+        (
+            {"impl": "triton", "rules": [ScoringRule("brier", smoothing=0.1)]},
+            "it scores alpha 2 without smoothing",
+        ),
+        ({"impl": "triton", "rules": [ScoringRule("power", alpha=3.0)]}, "it scores alpha 2"),
     ],
 )
 def test_bad_input(options: dict[str, object], message: str) -> None:

@@ -18,6 +18,10 @@ CHECKS = {
     "test_kernels.py": "triton and not large_vocabularies and not repeated_calls and not not_written_to"
     " and not no-bias-1-7 and not no-bias-2-64",
     "triton_checks.py": "",
+    "test_linear_score.py": "triton and not 30522",
+    "test_score_operator.py": "triton",
+    "triton_score_checks.py": "",
+    "../test_torch_heads.py": "triton",
 }
 """A file, and which of its tests: the interpreter takes milliseconds per operation of a program."""
 

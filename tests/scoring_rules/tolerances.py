@@ -24,8 +24,15 @@ BF16X3 = Tolerance(loss=1e-4, gradient=1e-4)
 BFLOAT16 = Tolerance(loss=1e-5, gradient=2**-7)
 """bfloat16 inputs, whose products and sums are float32; the gradients may pass through bfloat16 once
 before their product and are rounded to it."""
+FLOAT16 = Tolerance(loss=1e-5, gradient=2**-10)
+"""Likewise."""
 
-OF_DTYPE = {torch.float64: FLOAT64, torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
+OF_DTYPE = {
+    torch.float64: FLOAT64,
+    torch.float32: FLOAT32,
+    torch.bfloat16: BFLOAT16,
+    torch.float16: FLOAT16,
+}
 
 
 def tolerance_of(impl: str, dtype: torch.dtype) -> Tolerance:

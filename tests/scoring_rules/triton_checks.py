@@ -6,7 +6,6 @@ Run by test_triton under the interpreter, and as it stands where there is a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -26,15 +25,6 @@ from mlmfast.kernels.rules import ScoringRule
 from mlmfast.kernels.triton.launch import TILES, Sweep, divide_up
 
 every_dtype = pytest.mark.parametrize("dtype", TILES, ids=str)
-
-
-@pytest.fixture
-def poisoned_memory() -> Iterator[None]:
-    """New memory holds NaN, so that what a kernel leaves unwritten shows."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    assert torch.zeros(1).new_empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.usefixtures("poisoned_memory")

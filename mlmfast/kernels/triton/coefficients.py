@@ -9,14 +9,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from mlmfast.kernels.triton.reductions import log1p
 from mlmfast.kernels.triton.statistics import merged_statistics
 
 
 @triton.jit
-def log1p(x):
-    """log(1 + x) for x >= 0: Kahan's correction of the rounding of 1 + x."""
-    rounded = 1.0 + x
-    return tl.where(rounded == 1.0, x, tl.log(rounded) * (x / tl.where(rounded == 1.0, 1.0, rounded - 1.0)))
+def target_shares(maximum, rest, rest_of_squares, target_logit):
+    """p, q and r, each to its own last digit."""
+    total = 1.0 + rest
+    relative = tl.exp(target_logit - maximum)
+    is_greatest = target_logit == maximum
+    q = tl.where(is_greatest, rest, total - relative) / total
+    other_squares = tl.where(is_greatest, rest_of_squares, 1.0 + rest_of_squares - relative * relative)
+    return relative / total, q, other_squares / (total * total)
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_splits", "num_classes", "ignore_index"])
@@ -43,13 +48,7 @@ def coefficient_kernel(
     rest += maximum - maximum
     log_total = log1p(rest)
     lse = maximum + log_total
-    total = 1.0 + rest
-    relative = tl.exp(target_logit - maximum)
-    is_greatest = target_logit == maximum
-    p = relative / total
-    q = tl.where(is_greatest, rest, total - relative) / total
-    other_squares = tl.where(is_greatest, rest_of_squares, 1.0 + rest_of_squares - relative * relative)
-    r = other_squares / (total * total)
+    p, q, r = target_shares(maximum, rest, rest_of_squares, target_logit)
 
     h = smoothing / num_classes
     b = tl.zeros_like(lse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,12 +35,16 @@ class TileShape:
     """Of the second sweep and the gradient."""
 
 
+HALF = TileShape(128, 128, 64, num_stages=3, statistics_warps=8, num_warps=8)
+HOPPER_HALF = replace(HALF, statistics_warps=4)
 TILES = {
-    torch.bfloat16: TileShape(128, 128, 64, num_stages=3, statistics_warps=8, num_warps=8),
+    torch.bfloat16: HALF,
+    torch.float16: HALF,
     torch.float32: TileShape(64, 128, 32, num_stages=3, statistics_warps=8, num_warps=8),
 }
 HOPPER_TILES = {
-    torch.bfloat16: TileShape(128, 128, 64, num_stages=3, statistics_warps=4, num_warps=8),
+    torch.bfloat16: HOPPER_HALF,
+    torch.float16: HOPPER_HALF,
     torch.float32: TileShape(64, 128, 32, num_stages=3, statistics_warps=4, num_warps=4),
 }
 
@@ -52,7 +56,7 @@ def tile_shape(dtype: torch.dtype, capability: tuple[int, int] | None) -> TileSh
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the logits of [N, D] hidden states and a [V, D] weight are divided among programs.
+    """How the logits of N hidden states [D] and a [V, D] weight are divided among programs.
 
     A program has one of num_row_blocks blocks of rows and one of num_splits splits of the vocabulary,
     each of tiles_per_split tiles (the last one perhaps of fewer), so that few rows fill a GPU too.
@@ -68,10 +72,11 @@ class Sweep:
     interpreted: bool
 
     @classmethod
-    def of(cls, input: Tensor, weight: Tensor) -> Sweep:
+    def of(cls, input: Tensor, weight: Tensor, num_rows: int | None = None) -> Sweep:
+        """num_rows: N, where it isn't that of input [N, D] (the kernel gathers rows)."""
         capability = torch.cuda.get_device_capability(input.device) if input.is_cuda else None
         tile = tile_shape(input.dtype, capability)
-        num_rows, num_classes = len(input), len(weight)
+        num_rows, num_classes = len(input) if num_rows is None else num_rows, len(weight)
         num_row_blocks, num_tiles = divide_up(num_rows, tile.rows), divide_up(num_classes, tile.classes)
         wanted = PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors(input.device)
         tiles_per_split = divide_up(num_tiles, min(num_tiles, divide_up(wanted, max(num_row_blocks, 1))))

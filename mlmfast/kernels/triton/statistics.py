@@ -1,8 +1,7 @@
-"""The first sweep: what a scoring rule needs to know of a row's logits, in one pass over the vocabulary.
+"""The first sweep of the loss: what it needs to know of a row's logits, in one pass over the vocabulary.
 
-With m the greatest logit of a row and e_k = exp(z_k - m), the statistics are m, the sum of e_k and of e_k^2
-over every class but one that reaches m, the sum of z_k, and z_y. The class that reaches m would add exactly
-1 to both sums: it is left out rather than subtracted later, so that 1 - p_y keeps its digits as p_y -> 1.
+The statistics are the maximum, the rest and the rest of squares (see reductions), the sum of the logits, and
+the target's logit.
 """
 
 from __future__ import annotations
@@ -10,13 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from mlmfast.kernels.triton.reductions import with_split, with_tile
 from mlmfast.kernels.triton.tiles import logit_tile
-
-
-@triton.jit
-def finite_base(maximum):
-    """What logits are compared with: the maximum, or where they are all -inf so far, something above it."""
-    return tl.maximum(maximum, -3.0e38)
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_classes", "tiles_per_split"])
@@ -61,19 +55,9 @@ def statistics_kernel(
             FEATURES,
             PRODUCT_IN_FLOAT32,
         )
-        new_maximum = tl.maximum(maximum, tl.max(logits, axis=1))
-        base = finite_base(new_maximum)
-        at_maximum = logits == base[:, None]
-        relative = tl.where(at_maximum, 0.0, tl.exp(logits - base[:, None]))
-        # The class left out so far, if the maximum grew; then one of those that reach the new one is.
-        left_out = tl.where(new_maximum > maximum, 1.0, 0.0)
-        ties = tl.sum(tl.where(at_maximum, 1.0, 0.0), axis=1) - left_out
-        shrink = tl.exp(maximum - base)
-        rest = (rest + left_out) * shrink + tl.sum(relative, axis=1) + ties
-        rest_of_squares = (
-            (rest_of_squares + left_out) * shrink * shrink + tl.sum(relative * relative, axis=1) + ties
+        maximum, rest, rest_of_squares, _ = with_tile(
+            maximum, rest, rest_of_squares, 0.0, logits, SQUARES=True, GAPS=False
         )
-        maximum = new_maximum
         if SUM_LOGITS:
             logit_sum += tl.sum(tl.where((classes < num_classes)[None, :], logits, 0.0), axis=1)
         target_logit += tl.sum(tl.where(classes[None, :] == target[:, None], logits, 0.0), axis=1)
@@ -105,13 +89,7 @@ def merged_statistics(partial_ptr, rows, inside, num_rows, num_splits):
         split_squares = tl.load(place + 2 * plane, mask=inside, other=0.0)
         logit_sum += tl.load(place + 3 * plane, mask=inside, other=0.0)
         target_logit += tl.load(place + 4 * plane, mask=inside, other=0.0)
-        # The side with the lower maximum gives up the class it left out.
-        grew = split_maximum > maximum
-        new_maximum = tl.maximum(maximum, split_maximum)
-        shrink = tl.exp(tl.minimum(maximum, split_maximum) - finite_base(new_maximum))
-        lower = tl.where(grew, rest, split_rest) + 1.0
-        lower_squares = tl.where(grew, rest_of_squares, split_squares) + 1.0
-        rest = tl.where(grew, split_rest, rest) + lower * shrink
-        rest_of_squares = tl.where(grew, split_squares, rest_of_squares) + lower_squares * shrink * shrink
-        maximum = new_maximum
+        maximum, rest, rest_of_squares, _ = with_split(
+            *(maximum, rest, rest_of_squares, 0.0, split_maximum, split_rest, split_squares, 0.0), GAPS=False
+        )
     return maximum, rest, rest_of_squares, logit_sum, target_logit
