@@ -32,11 +32,11 @@ class Chain:
     state: str | tuple[str | int, ...] | None = None
 
     def add(self, record: TrailRecord) -> None:
-        """Raises InputError if some records of the chain have an energy and some have none."""
-        if (record.energy is None) != (not self.steps) and self.state is not None:
+        """Raises InputError if a record has no energy after one that has; before, a state may yet have masks."""
+        if record.energy is None and self.steps:
             raise InputError(
-                f"chain {self.chain}: step {record.step} has {'no' if record.energy is None else 'an'} "
-                "energy, unlike those before it; give the energy of all states of a chain, or of none"
+                f"chain {self.chain}: step {record.step} has no energy, unlike step {self.steps[-1]}; once a "
+                "state of a chain has one, give those of all that follow"
             )
         if record.energy is not None:
             self.steps.append(record.step)

@@ -160,7 +160,7 @@ def test_records(tmp_path):
         (state(0, 10**400, "a", 0.0), "line 2: 'step' is 10"),
         (state(10**400, 1, "a", 0.0), "line 2: 'chain' is 10"),
         (state(0, 1, "a", 0.0, 1), "line 2: 'accepted' is 1; expected true, false or null"),
-        (state(0, 1, "a", None), "chain 0: step 1 has no energy, unlike those before it"),
+        (state(0, 1, "a", None), "chain 0: step 1 has no energy, unlike step 0"),
     ],
 )
 def test_bad_records_are_named(tmp_path, record, said):
@@ -168,6 +168,12 @@ def test_bad_records_are_named(tmp_path, record, said):
     with pytest.raises(InputError) as raised:
         read_chains(read_trail(path))
     assert str(raised.value).startswith(said)
+
+
+def test_energies_may_begin_once_no_mask_is_left(tmp_path):
+    records = [state(0, 0, "a", None), state(0, 1, "b", None), state(0, 2, "b", 3.0), state(0, 3, "c", 5.0)]
+    (chain,) = trail_figures(read_chains(read_trail(trail(tmp_path, *records)))).chains
+    assert (chain.num_records, chain.mean_energy) == (4, 4.0)
 
 
 def test_trails_that_are_none(tmp_path):
