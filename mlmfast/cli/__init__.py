@@ -1,5 +1,5 @@
-"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `eval-generation`, `finetune`, `distill`,
-`export`, `variants`, `info`.
+"""The command line: `mlmfast score`, `rescore`, `tune`, `eval`, `eval-generation`, `generate`, `finetune`,
+`distill`, `export`, `variants`, `info`.
 
 Exit status: 0 done; 1 an error; 2 options that are wrong; 3 done, but some records were skipped;
 130 interrupted, 143 terminated (what was finished is in the output).
@@ -18,6 +18,7 @@ from mlmfast.cli.eval_generation import eval_generation
 from mlmfast.cli.evaluate import evaluate
 from mlmfast.cli.export import export
 from mlmfast.cli.finetune import finetune
+from mlmfast.cli.generate import generate
 from mlmfast.cli.info import info
 from mlmfast.cli.rescore import rescore
 from mlmfast.cli.score import score
@@ -36,6 +37,7 @@ app.command()(score)
 app.command()(rescore)
 app.command()(tune)
 app.command("eval")(evaluate)
+app.command()(generate)
 app.command("eval-generation")(eval_generation)
 app.command()(finetune)
 app.command()(distill)

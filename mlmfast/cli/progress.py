@@ -15,11 +15,11 @@ COUNTED_FORMATS = ("text", "jsonl")
 
 
 class ProgressBar:
-    """Texts done of all, units per second, time left."""
+    """Texts done of all, units per second, time left. doing: what the bar says is done."""
 
-    def __init__(self, total: int | None, unit: str = "tokens") -> None:
+    def __init__(self, total: int | None, unit: str = "tokens", doing: str = "scoring") -> None:
         self._progress = Progress(
-            TextColumn("scoring"),
+            TextColumn(doing),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
@@ -27,7 +27,7 @@ class ProgressBar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._progress.add_task("scoring", total=total, rate="")
+        self._task = self._progress.add_task(doing, total=total, rate="")
         self._unit = unit
         self._num_units = 0
 
@@ -68,12 +68,12 @@ def progress_bar(
 
 
 def bar_of(
-    total: Callable[[], int | None], unit: str, *, quiet: bool
+    total: Callable[[], int | None], unit: str, *, quiet: bool, doing: str = "scoring"
 ) -> AbstractContextManager[ProgressBar | NoProgress]:
     """A bar if stderr is a terminal and not quiet; only then the texts are counted, by `total`."""
     if quiet or not sys.stderr.isatty():
         return nullcontext(NoProgress())
-    return ProgressBar(total(), unit)
+    return ProgressBar(total(), unit, doing)
 
 
 def _count_records(source: str, input_format: str) -> int | None:

@@ -32,7 +32,7 @@ class Chain:
     state: str | tuple[str | int, ...] | None = None
 
     def add(self, record: TrailRecord) -> None:
-        """Raises InputError if a record has no energy after one that has; before, a state may yet have masks."""
+        """Raises InputError if a record has no energy after one that has; a state with masks has none yet."""
         if record.energy is None and self.steps:
             raise InputError(
                 f"chain {self.chain}: step {record.step} has no energy, unlike step {self.steps[-1]}; once a "

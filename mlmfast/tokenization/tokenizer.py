@@ -92,6 +92,14 @@ class Tokenizer:
         tokenized = TokenizedTexts(input_ids, offsets, type_ids if type_ids.any() else None, word_ids, spans)
         return self._between_bos_and_eos(tokenized) if causal else tokenized
 
+    def decode(self, input_ids: Sequence[int] | Int32Array) -> str:
+        """The text of tokens: special ones but the mask are left out, a protein's letters are joined."""
+        left_out = self.special.all_ids - {self.special.mask_id}
+        kept = [int(i) for i in input_ids if int(i) not in left_out]
+        if self.protein:
+            return "".join(self.vocabulary[i] for i in kept)
+        return str(self._parsing.decode(kept, skip_special_tokens=False))
+
     def _between_bos_and_eos(self, texts: TokenizedTexts) -> TokenizedTexts:
         """Adds the begin- and end-of-sequence tokens that the tokenizer's own template does not add."""
         bos, eos = self.special.bos_id, self.special.eos_id
