@@ -28,8 +28,9 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
 	$(BIN)/mlmfast score examples/sentences.txt --per word --format tsv
 
+# A process per core; the tests of a file share its fixtures and stay in one.
 test: $(VENV)/.test test-cpp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 # $(1): build folder, $(2): cmake options.
 define build_cpp
