@@ -28,10 +28,17 @@ BLOCKS_PER_MULTIPROCESSOR = 2
 """Of the kernels with tiles: one computes products while the other sums up."""
 SHARED_BYTES_PROGRAM = """
 #include <cstdio>
-#include "cuda/rule_kernels.h"
+#include "cuda/logit_tile.h"
 int main() { std::printf("%d %d", mlmfast::cuda::kLogitMemoryBytes, mlmfast::cuda::kTileBytes); }
 """
-TILE_KERNELS = {"sum_classes": 0, "sum_masked": 0, "compute_logit_gradients": 0, "multiply": 1}
+TILE_KERNELS = {
+    "sum_classes": 0,
+    "sum_masked": 0,
+    "sum_head_classes": 0,
+    "count_greater": 0,
+    "compute_logit_gradients": 0,
+    "multiply": 1,
+}
 """The kernels with tiles: which of the two sizes above they are launched with."""
 
 Figures = dict[str, int]

@@ -1,7 +1,7 @@
 // CUDA's model of execution in ordinary C++, for tests: the threads of a block are fibers of one thread, run one after
 // another up to each barrier. What a GPU would only do wrong now and then, this does wrong always: shared memory
-// starts as NaN and has a checkable end, asynchronous copies arrive as late as allowed, and threads run forwards or,
-// to show missing barriers, backwards.
+// starts as NaN and has a checkable end, asynchronous copies arrive as late as allowed, and threads and blocks run
+// forwards or, to show missing barriers and races, backwards.
 #pragma once
 
 #include <ucontext.h>

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "emulated_block.h"
 
@@ -60,6 +61,7 @@ inline mlmfast::cuda::bf16 __float2bfloat16(float value) {
 inline mlmfast::cuda::emulation::ThreadIndex threadIdx;
 inline mlmfast::cuda::emulation::BlockIndex blockIdx;
 inline void __syncthreads() { mlmfast::cuda::emulation::leave_fiber(); }
+inline int atomicAdd(int* sum, int value) { return std::exchange(*sum, *sum + value); }
 
 namespace mlmfast::cuda {
 
@@ -91,11 +93,11 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, int num_threads, in
                    Arguments... arguments) {
   emulation::block.grid = grid;
   emulation::block.kernel = [=] { kernel(arguments...); };
-  for (unsigned y = 0; y < grid.y; ++y) {
-    for (unsigned x = 0; x < grid.x; ++x) {
-      emulation::block.index = {x, y};
-      emulation::run_block(num_threads, memory_bytes);
-    }
+  const unsigned num_blocks = grid.x * grid.y;
+  for (unsigned i = 0; i < num_blocks; ++i) {
+    const unsigned index = emulation::backwards ? num_blocks - 1 - i : i;
+    emulation::block.index = {index % grid.x, index / grid.x};
+    emulation::run_block(num_threads, memory_bytes);
   }
   return cudaSuccess;
 }

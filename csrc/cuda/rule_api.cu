@@ -1,59 +1,32 @@
 // The C interface: checks, and the room for scratch turned into a number of classes.
 #include <algorithm>
-#include <cstdio>
 
+#include "api_checks.h"
 #include "rule_kernels.h"
+#include "scratch.h"
+#include "tile.h"
 
 namespace {
 
 using namespace mlmfast::cuda;
 
-constexpr int64_t kMaxClasses = (int64_t{1} << 31) - 1;
-constexpr int64_t kMaxRows = int64_t{1} << 37;  // a grid has fewer than 2^31 blocks along its first dimension
-constexpr int64_t kMaxClassesAtATime = kMaxStride - kTile;  // and fewer than 2^16 along its second
+constexpr int64_t kMaxClassesAtATime = kMaxStride - kTile;  // a grid's second dimension is below 2^16 blocks
 static_assert(kMaxStride / kTile <= 1 << 16);
-
-thread_local char last_error[256];
-
-int fail(const char* what) {
-  std::snprintf(last_error, sizeof last_error, "%s", what);
-  return 1;
-}
-
-int fail(cudaError_t status) {
-  std::snprintf(last_error, sizeof last_error, "CUDA: %s", cudaGetErrorString(status));
-  return 1;
-}
 
 // What is wrong with a problem's numbers, or nullptr.
 const char* fault(const mlmfast_cuda_rule_problem* problem) {
   if (problem == nullptr) return "problem: expected one, got NULL";
-  if (problem->num_rows < 0 || problem->num_rows > kMaxRows) return "num_rows: expected 0 to 2^37";
-  if (problem->num_classes < 1 || problem->num_classes > kMaxClasses) return "num_classes: expected 1 to 2^31 - 1";
-  if (problem->hidden_size < 1 || problem->hidden_size >= kMaxStride) return "hidden_size: expected 1 to 2^23 - 1";
-  const auto is_type = [](int32_t type) { return type == MLMFAST_CUDA_FLOAT32 || type == MLMFAST_CUDA_BFLOAT16; };
-  if (!is_type(problem->type)) return "type: expected MLMFAST_CUDA_FLOAT32 or MLMFAST_CUDA_BFLOAT16";
-  if (!is_type(problem->bias_type)) return "bias_type: expected MLMFAST_CUDA_FLOAT32 or MLMFAST_CUDA_BFLOAT16";
+  const char* what = array_fault(problem->num_rows, problem->num_classes, problem->hidden_size, problem->type,
+                                 problem->bias_type, problem->weight);
+  if (what != nullptr) return what;
   if (problem->rule < MLMFAST_CUDA_RULE_LOG || problem->rule > MLMFAST_CUDA_RULE_SPHERICAL) {
     return "rule: expected MLMFAST_CUDA_RULE_LOG, _BRIER or _SPHERICAL";
   }
   if (!(problem->smoothing >= 0.0 && problem->smoothing < 1.0)) return "smoothing: expected 0 up to, not including, 1";
-  if (problem->weight == nullptr) return "weight: expected an array, got NULL";
   if (problem->num_rows > 0 && (problem->input == nullptr || problem->target == nullptr)) {
     return "input, target: expected arrays, got NULL";
   }
   return nullptr;
-}
-
-cudaError_t count_multiprocessors(int* count) {
-  int device = 0;
-  const cudaError_t status = cudaGetDevice(&device);
-  if (status != cudaSuccess) return status;
-  return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
-}
-
-bool is_scratch(const void* scratch, int64_t num_bytes, int64_t needed) {
-  return needed == 0 || (scratch != nullptr && num_bytes >= needed && reinterpret_cast<uintptr_t>(scratch) % 16 == 0);
 }
 
 // The most classes at a time whose scratch fits, but at least one tile of them.
@@ -70,8 +43,6 @@ int64_t classes_that_fit(const mlmfast_cuda_rule_problem& problem, int64_t num_b
 extern "C" {
 
 int32_t mlmfast_cuda_rule_version(void) { return MLMFAST_CUDA_RULE_VERSION; }
-
-const char* mlmfast_cuda_last_error(void) { return last_error; }
 
 int mlmfast_cuda_rule_forward_scratch(const mlmfast_cuda_rule_problem* problem, int64_t* num_bytes) {
   if (const char* what = fault(problem)) return fail(what);

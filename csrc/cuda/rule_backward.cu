@@ -1,6 +1,8 @@
 // Gradients: for some classes at a time the gradients of their logits are computed anew into scratch memory, and
 // multiplied by the weight and by the input. Every output is summed by one thread in one order.
+#include "logit_tile.h"
 #include "rule_kernels.h"
+#include "scratch.h"
 
 namespace mlmfast::cuda {
 namespace {
@@ -120,7 +122,7 @@ cudaError_t launch_products(const Problem& problem, int64_t classes_at_a_time, c
     const Matrix<T> weight = matrix(weight_data + begin * D, num_classes, D, D);
     const Matrix<T> logit_gradients =
         matrix(static_cast<const T*>(scratch.logit_gradients), N, num_classes, stride);
-    BiasVector bias = bias_vector(problem);
+    BiasVector bias = bias_vector(problem.bias, problem.bias_type);
     const int64_t bias_begin = begin * (bias.is_bf16 ? int64_t{sizeof(bf16)} : int64_t{sizeof(float)});
     if (bias.data != nullptr) bias.data = static_cast<const unsigned char*>(bias.data) + bias_begin;
 

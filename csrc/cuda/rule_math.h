@@ -12,11 +12,7 @@
 #include <cmath>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define MLMFAST_HOST_DEVICE __host__ __device__ inline
-#else
-#define MLMFAST_HOST_DEVICE inline
-#endif
+#include "host_device.h"
 
 namespace mlmfast::cuda {
 

@@ -2,6 +2,7 @@
 // units, both summed in float32.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "platform.h"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,18 +24,7 @@ from mlmfast.errors import MissingExtraError, SettingsError
 from mlmfast.kernels import cuda_library, rule_cuda
 from mlmfast.kernels.rules import ScoringRule
 
-CSRC = Path(__file__).resolve().parent.parent.parent / "csrc"
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-
-
-@pytest.fixture(scope="module")
-def emulated_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("emulated") / cuda_library.FILE_NAME
-    options = ["-std=c++20", "-O2", "-shared", "-fPIC", f"-I{CSRC}", f"-I{CSRC / 'include'}"]
-    sources = [str(source) for source in sorted((CSRC / "cuda").glob("*.cu"))]
-    compiler = os.environ.get("CXX", "c++")
-    subprocess.run([compiler, *options, "-x", "c++", *sources, "-o", str(library)], check=True)
-    return library
 
 
 @pytest.fixture

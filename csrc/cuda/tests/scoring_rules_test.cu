@@ -13,16 +13,6 @@ namespace {
 
 using namespace mlmfast::testing;
 
-#ifdef __CUDACC__
-constexpr bool kOnGpu = true;
-#else
-constexpr bool kOnGpu = false;
-#endif
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
 // A sum of the reference; the magnitudes of its terms, which bound the rounding of the kernels' sums; and what the
 // terms themselves may be off.
 struct Sum {
@@ -92,13 +82,7 @@ void test_case(const Case& c) {
   check_sums(outputs.grad_weight, grad_weight, gradient_tolerance, c.name() + "grad_weight");
   if (c.has_bias) check_sums(outputs.grad_bias, grad_bias, bias_tolerance, c.name() + "grad_bias");
 
-#ifndef __CUDACC__
-  mlmfast::cuda::emulation::backwards = true;
-#endif
-  const Outputs again = run(c, inputs);
-#ifndef __CUDACC__
-  mlmfast::cuda::emulation::backwards = false;
-#endif
+  const Outputs again = run_backwards([&] { return run(c, inputs); });
   check(same_bits(outputs.loss, again.loss) && same_bits(outputs.coefficients, again.coefficients) &&
             same_bits(outputs.grad_input, again.grad_input) && same_bits(outputs.grad_weight, again.grad_weight) &&
             same_bits(outputs.grad_bias, again.grad_bias),

@@ -1,20 +1,11 @@
 /* Fused linear layer and scoring rule on an NVIDIA GPU: the losses of N rows over V classes, and their gradients,
- * without ever storing [N, V].
- *
- * All pointers but those to a mlmfast_cuda_rule_problem and to a byte count are the device's, of dense row-major
- * arrays; work is queued on the given stream (a cudaStream_t) of the current device, and nothing waits for it. The
- * same call gives the same bits on the same kind of device. Only the problem's numbers and which pointers are NULL
- * are checked. Every function returns 0, or else leaves a message in mlmfast_cuda_last_error(). */
+ * without ever storing [N, V]. cuda_api.h says what holds for every call. */
 #ifndef MLMFAST_CUDA_SCORING_RULES_H
 #define MLMFAST_CUDA_SCORING_RULES_H
 
 #include <stdint.h>
 
-#ifdef __GNUC__
-#define MLMFAST_CUDA_API __attribute__((visibility("default")))
-#else
-#define MLMFAST_CUDA_API
-#endif
+#include "mlmfast/cuda_api.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,11 +14,6 @@ extern "C" {
 /* Rises whenever a caller would have to be compiled or written anew. */
 #define MLMFAST_CUDA_RULE_VERSION 1
 MLMFAST_CUDA_API int32_t mlmfast_cuda_rule_version(void);
-
-/* Types of array elements. float32 is multiplied and summed in float32; bfloat16 is multiplied on the matrix units
- * and summed in float32. */
-#define MLMFAST_CUDA_FLOAT32 0
-#define MLMFAST_CUDA_BFLOAT16 1
 
 #define MLMFAST_CUDA_RULE_LOG 0
 #define MLMFAST_CUDA_RULE_BRIER 1
@@ -47,9 +33,6 @@ typedef struct mlmfast_cuda_rule_problem {
   int32_t masked_log;   /* add -h sum {log p : p < h} when the rule is not the log score and smoothing > 0 */
   double smoothing;     /* 0 to 1; h = smoothing / V */
 } mlmfast_cuda_rule_problem;
-
-/* What a thread's last failed call says. Empty before any. Valid until the thread's next call. */
-MLMFAST_CUDA_API const char* mlmfast_cuda_last_error(void);
 
 /* Bytes of scratch that mlmfast_cuda_rule_forward needs, on the current device. */
 MLMFAST_CUDA_API int mlmfast_cuda_rule_forward_scratch(const mlmfast_cuda_rule_problem* problem, int64_t* num_bytes);

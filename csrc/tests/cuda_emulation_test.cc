@@ -1,6 +1,0 @@
-// The CUDA kernels and their test, compiled as ordinary C++ and run in the emulation: what a GPU runs but for the
-// hardware.
-#include "cuda/rule_api.cu"
-#include "cuda/rule_backward.cu"
-#include "cuda/rule_forward.cu"
-#include "cuda/tests/scoring_rules_test.cu"
