@@ -9,7 +9,7 @@ BUILD_TOOLS := scikit-build-core pybind11 cmake ninja
 
 CXX_BUILD := build/cpp
 
-.PHONY: demo test test-cpp test-sanitized test-thread-sanitized fuzz lint format bench gpu-check clean
+.PHONY: demo test test-cpp test-sanitized test-thread-sanitized fuzz lint format bench gpu-check gpu-timings clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -77,6 +77,9 @@ bench: $(VENV)/.test
 # For a machine with a GPU, its own python with CUDA torch, and nothing of this installed; see benchmarks/gpu_check.
 gpu-check:
 	$(PYTHON) benchmarks/gpu_check
+
+gpu-timings:
+	$(PYTHON) benchmarks/gpu_check --timings
 
 clean:
 	rm -rf build dist $(VENV)

@@ -34,7 +34,7 @@ class GatheredLogProbs(nn.Module):
     ) -> torch.Tensor:
         """input_ids [b, length], positions [b], target_ids [b] to log-probabilities [b]."""
         hidden = self.encoder(input_ids=input_ids).last_hidden_state  # [b, length, hidden_size]
-        rows = torch.arange(hidden.shape[0])
+        rows = torch.arange(hidden.shape[0], device=hidden.device)
         logits: torch.Tensor = self.head(hidden[rows, positions])  # [b, V]
         return logits.float().log_softmax(dim=-1)[rows, target_ids]
 

@@ -45,6 +45,27 @@ def test_dry_run(tmp_path: Path, gpu_check: ModuleType) -> None:
     assert results["kernel_tests"]["impls"]["triton"] > 0
     assert results["operator_tests"]["tests"] > 0
     assert results["engine_run"]["float32"]["tokens_per_second"] > 0
+    assert results["packed_kernel_tests"]["tests"] > 0
+    for model in ("embedded", "bert"):
+        assert 0 < results["packed_correctness"][f"{model} float32"]["original"]["largest"] < 1e-4
+    (rows,) = results["packed_timings"]["cells"].values()
+    assert rows.keys() == {
+        "mlmfast packed",
+        "mlmfast packed, from texts",
+        "Hugging Face padded, all logits",
+        "Hugging Face gathered and sorted",
+        "Hugging Face gathered and sorted, compiled",
+        "Hugging Face unpadded",
+    }
+    for name, row in rows.items():
+        assert row["agrees"], name
+        assert row["times_as_long"] > 0, name
+        assert row["mfu"] > 0, name
+    assert rows["mlmfast packed"]["impl"] == "triton"
+    assert 0 < results["packed_profile"]["idle_share"] < 1
+    assert results["packed_profile"]["products"]["us"] > 0
+    for kind in ("masked", "pll"):
+        assert results["onnx_cuda"][f"{kind} float32"]["largest_difference"] < 1e-3
     for rows in results["rule_timings"]["timings"].values():
         assert rows["mlmfast triton"]["agrees"]
         assert rows["mlmfast triton"]["both_ms"] > 0
@@ -60,12 +81,36 @@ def test_a_part_that_breaks_or_takes_too_long_leaves_its_error(gpu_check: Module
 
 def test_a_gpu_that_is_not_there_is_an_error(gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    for part in ("device", "rule_timings"):
+    for part in ("device", "rule_timings", "packed_profile"):
         assert gpu_check.run_part(part, dry=False, seconds=60)["error"]
+
+
+def test_parts_find_what_is_built_before_them(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(GPU_CHECK)
+    import core_build
+    import cuda_build
+
+    assert (core_build.SITE, cuda_build.LIBRARY) == (gpu_check.SITE, gpu_check.CUDA_LIBRARY)
+    assert gpu_check.environment(dry=False)["PYTHONPATH"].split(os.pathsep)[0] == str(core_build.SITE)
+    monkeypatch.setattr(gpu_check, "CUDA_LIBRARY", tmp_path)
+    assert gpu_check.environment(dry=False)["MLMFAST_CUDA_LIBRARY"] == str(tmp_path)
+
+
+def test_each_command_ends_within_ten_minutes(gpu_check: ModuleType) -> None:
+    """And every part is in one of the two."""
+    assert gpu_check.SECONDS < 600
+    for group in (gpu_check.CHECKS, gpu_check.TIMINGS):
+        assert list(group)[:2] == ["device", "core_build"]
+    assert sum(gpu_check.TIMINGS.values()) < 720
+    assert gpu_check.PARTS.keys() == gpu_check.CHECKS.keys() | gpu_check.TIMINGS.keys()
 
 
 def test_results_are_named_after_the_device(gpu_check: ModuleType) -> None:
     assert gpu_check.output_path({"device": "NVIDIA H200"}, dry=False).name == "nvidia-h200.json"
+    timings = gpu_check.output_path({"device": "NVIDIA H200"}, dry=False, timings=True)
+    assert timings.name == "nvidia-h200-timings.json"
     assert gpu_check.output_path({"error": "none"}, dry=False).name == "unknown-device.json"
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("torch", "triton", "transformers", "numpy", "liger-kernel", "cut-cross-entropy")
+PACKAGES = (
+    *("torch", "triton", "transformers", "numpy", "liger-kernel", "cut-cross-entropy"),
+    *("flash-attn", "onnxruntime", "onnxruntime-gpu"),
+)
 
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

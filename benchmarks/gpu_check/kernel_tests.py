@@ -8,7 +8,7 @@ from typing import Any
 from cuda_build import LIBRARY
 from pytest_run import run_tests
 
-FILES = ("test_kernels.py", "triton_checks.py")
+FILES = ("test_kernels.py", "triton_checks.py", "triton_score_checks.py")
 
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

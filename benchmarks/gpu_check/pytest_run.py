@@ -1,22 +1,31 @@
-"""Tests of the scoring rules as a part of the check."""
+"""Tests as a part of the check."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "tests" / "scoring_rules"
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCORING_RULES = ROOT / "tests" / "scoring_rules"
 
 
-def run_tests(files: tuple[str, ...], selection: str = "") -> dict[str, Any]:
-    """How many tests of tests/scoring_rules there were, which were skipped or failed, and why."""
-    arguments = [*(str(FOLDER / name) for name in files), "-k", selection]
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
+def run_tests(
+    files: tuple[str, ...], selection: str = "", *, folder: Path = SCORING_RULES, processes: int = 1
+) -> dict[str, Any]:
+    """How many tests there were in files of a folder, which were skipped or failed, and why.
+
+    processes: more than one where pytest-xdist is there.
+    """
+    arguments = [*(str(folder / name) for name in files), "-k", selection]
+    if processes > 1 and find_spec("xdist") is not None:
+        arguments += ["-n", str(processes)]
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         tests = subprocess.run([*command, *arguments], capture_output=True, text=True)
         if not report.exists():

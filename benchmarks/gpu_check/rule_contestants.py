@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from absent import AbsentError
 from rule_peers import EAGER, Loss, Problem, Shape, linear_cross_entropy
 from torch import Tensor
 from torch.nn import functional as F
 
 from mlmfast.functional import ScoringRule, linear_scoring_rule_loss
 from mlmfast.kernels.impl_choice import why_not
-
-
-class AbsentError(Exception):
-    """A contestant that is not installed or cannot run here."""
 
 
 def make_problem(shape: Shape, dtype: torch.dtype, device: str) -> Problem:

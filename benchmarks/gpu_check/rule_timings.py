@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from absent import AbsentError
 from cuda_build import LIBRARY
-from rule_contestants import AbsentError, contestants, exact_result, make_problem
+from rule_contestants import contestants, exact_result, make_problem
 from rule_peers import Loss, Problem, Shape
 
 SHAPES = (Shape(4096, 768, 30_522), Shape(4096, 1024, 128_256), Shape(4096, 1024, 250_002))

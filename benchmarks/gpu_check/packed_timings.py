@@ -1,0 +1,201 @@
+"""The packed engine's speed beside others', over sizes of models, vocabularies and lengths of texts.
+
+Contestants score the same masked copies in turn, each in a process of its own with time limits; their rates
+come from medians. tokens_per_second counts the tokens of all masked copies; mfu is the share that the useful
+FLOPs (flops.py) are of torch's own rate of bfloat16 products, measured in between; peak_mb is null where
+torch's allocator is not used. difference is the root mean square of a contestant's differences from the
+reference in float32, as a share of the spread of the reference: where it is beyond AGREES there is no ratio.
+times_as_long: as the packed engine, which itself has none where it disagrees. Who is absent, fails or is late
+says so in place of figures; models and texts not reached in time are named.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from contestant_workers import ContestantWorkers
+from device_rates import gemm_flops
+from packed_contestants import COMPILED, FIELD, GATHERED, NUM_COMPARED, ONNX, OURS, PADDED, REFERENCE
+from timing_cells import (
+    DRY_LENGTHS,
+    DRY_SIZES,
+    DRY_VOCABULARIES,
+    LENGTHS,
+    SIZES,
+    VOCABULARIES,
+    Cell,
+    Model,
+    make_cell,
+)
+
+SECONDS = 390
+"""After which no other cell is begun."""
+PREPARE_SECONDS, COMPILE_SECONDS = 60, 150
+ROUNDS_SECONDS = 4
+"""Of one cell: rounds go on up to MOST_ROUNDS, and at least LEAST_ROUNDS, until they have taken as much."""
+LEAST_ROUNDS, MOST_ROUNDS = 3, 9
+AGREES = 0.1
+"""bfloat16 was measured at 0.01 to 0.04 on these models on a CPU, Hugging Face's as the packed engine's."""
+AIMS = ((PADDED, 5.0), (GATHERED, 2.5))
+"""Times as long as the packed engine."""
+MFU_AIM, MFU_MODEL, MFU_LENGTH = 0.5, "BERT-base", 32
+"""For texts of so many tokens and more."""
+
+
+def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    begun, device = time.monotonic(), "cpu" if dry else "cuda"
+    sizes, vocabularies = (DRY_SIZES, DRY_VOCABULARIES) if dry else (SIZES, VOCABULARIES)
+    lengths = DRY_LENGTHS if dry else LENGTHS
+    models = [Model(size, vocab_size) for vocab_size in vocabularies for size in sizes]
+    found: dict[str, Any] = {}
+    late: list[str] = []
+    gemm_rates = []
+    with tempfile.TemporaryDirectory() as scratch, ContestantWorkers(device) as workers:
+        folders = {model: model.save(Path(scratch), device) for model in models}
+        compile_all(workers, folders.values(), lengths[0])
+        for model in models:
+            folder = folders[model]
+            gemm_rates.append(gemm_flops(dry))
+            for length in lengths:
+                key = f"{model.name}, {length} tokens"
+                if time.monotonic() - begun > SECONDS:
+                    late.append(key)
+                    continue
+                cell = make_cell(folder, length, model.size.row_tokens)
+                found[key] = measured(workers, folder, cell, gemm_rates[-1], dry)
+                save({"cells": found, "gemm_tflops": [round(rate / 1e12, 3) for rate in gemm_rates]})
+    wrong = [key for key, rows in found.items() if "times_as_long" not in rows[OURS]]
+    summary = {key: summed_up(rows) for key, rows in found.items()}
+    results = {"not_reached": late, "aims": aims(found), "summary": summary}
+    return results | ({"error": f"no ratio for ours: {'; '.join(wrong)}"} if wrong else {})
+
+
+def compile_all(workers: ContestantWorkers, folders: Collection[Path], length: int) -> None:
+    """At once, as it takes the host long, and before anything is timed."""
+    with ThreadPoolExecutor(len(folders)) as pool:
+        compiled = [
+            pool.submit(
+                workers.prepare, [COMPILED], folder, make_cell(folder, length, 1).texts, COMPILE_SECONDS
+            )
+            for folder in folders
+        ]
+    for model in compiled:
+        model.result()
+
+
+def measured(
+    workers: ContestantWorkers, folder: Path, cell: Cell, gemm_rate: float, dry: bool
+) -> dict[str, dict[str, Any]]:
+    """The figures of every contestant on one cell."""
+    reference = workers.prepare([REFERENCE], folder, first_texts(cell), PREPARE_SECONDS)[REFERENCE]
+    if "error" in reference:
+        return {OURS: {}, REFERENCE: reference}
+    workers.release([REFERENCE], folder)
+    # The dry run of onnx_cuda goes through that contestant, which takes long.
+    names = [name for name in FIELD if not (dry and name == ONNX)]
+    rows = workers.prepare(names, folder, cell.texts, PREPARE_SECONDS)
+    rounds = timed_rounds(workers, folder, rows, dry)
+    workers.release([name for name in names if rounds[name] and "error" not in rounds[name][-1]], folder)
+    figures = {}
+    for name, row in rows.items():
+        failed = [found for found in (row, *rounds[name]) if "absent" in found or "error" in found]
+        if failed:
+            figures[name] = failed[0]
+            continue
+        seconds = [found["seconds"] for found in rounds[name]]
+        apart = difference(row["log_probs"], reference["log_probs"])
+        figures[name] = {
+            **row["details"],
+            **rates(seconds, cell, folder, gemm_rate),
+            "peak_mb": rounds[name][-1]["peak_mb"],
+            "difference": apart,
+            "agrees": apart <= AGREES and row["num_scores"] == cell.num_scored,
+        }
+    return with_ratios(figures)
+
+
+def timed_rounds(
+    workers: ContestantWorkers, folder: Path, rows: Mapping[str, dict[str, Any]], dry: bool
+) -> dict[str, list[dict[str, Any]]]:
+    """By name the rounds of those that are prepared, up to one that failed."""
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
+    going = [name for name, row in rows.items() if "log_probs" in row]
+    begun = time.monotonic()
+    for number in range(1 if dry else MOST_ROUNDS):
+        if number >= LEAST_ROUNDS and time.monotonic() - begun > ROUNDS_SECONDS:
+            break
+        for name in list(going):
+            rounds[name].append(workers.timed(name, folder))
+            if "error" in rounds[name][-1]:
+                going.remove(name)
+    return rounds
+
+
+def first_texts(cell: Cell) -> list[str]:
+    """As few as have the tokens that are compared."""
+    counts = np.cumsum([length - 2 for length in cell.lengths])
+    return list(cell.texts[: int(np.searchsorted(counts, NUM_COMPARED)) + 1])
+
+
+def rates(seconds: Sequence[float], cell: Cell, folder: Path, gemm_rate: float) -> dict[str, Any]:
+    median = statistics.median(seconds)
+    return {
+        "tokens_per_second": round(cell.row_tokens / median),
+        "mfu": float(f"{cell.flops(folder) / median / gemm_rate:.3g}"),
+        "seconds": [float(f"{value:.4g}") for value in (median, min(seconds), max(seconds))],
+    }
+
+
+def difference(found: Sequence[float], wanted: Sequence[float]) -> float:
+    """NaN where one is not a number."""
+    errors = np.array(found) - np.array(wanted[: len(found)])
+    return float(f"{np.sqrt(np.square(errors).mean()) / np.std(wanted):.2g}")
+
+
+def with_ratios(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """times_as_long for those that agree, if ours does."""
+    ours = figures[OURS]
+    if ours.get("agrees"):
+        for row in figures.values():
+            if row.get("agrees"):
+                row["times_as_long"] = round(row["seconds"][0] / ours["seconds"][0], 2)
+    return figures
+
+
+def summed_up(rows: dict[str, dict[str, Any]]) -> str:
+    """Our rate, and the others' times; or what there is instead."""
+    said = [f"{rows[OURS].get('tokens_per_second', 0):,} tokens/s, mfu {rows[OURS].get('mfu')}"]
+    for name, row in rows.items():
+        if name != OURS:
+            missing = "disagrees" if row.get("agrees") is False else "without a ratio"
+            instead = next((key for key in ("absent", "error") if key in row), missing)
+            said.append(f"{name} {row.get('times_as_long', instead)}")
+    return "; ".join(said)
+
+
+def aims(cells: dict[str, dict[str, dict[str, Any]]]) -> dict[str, str]:
+    """What was aimed at, and what was reached: the least over the cells."""
+    said = {}
+    for name, aim in AIMS:
+        ratios = [ratio for rows in cells.values() if (ratio := rows.get(name, {}).get("times_as_long"))]
+        said[f"{name} takes {aim:g} times as long"] = reached(ratios, aim)
+    shares = [
+        rows[OURS]["mfu"]
+        for key, rows in cells.items()
+        if key.startswith(MFU_MODEL) and int(key.split()[-2]) >= MFU_LENGTH and rows[OURS].get("agrees")
+    ]
+    said[f"{MFU_MODEL}, {MFU_LENGTH} tokens and more: mfu {MFU_AIM:g}"] = reached(shares, MFU_AIM)
+    return said
+
+
+def reached(values: Sequence[float], aim: float) -> str:
+    if not values:
+        return "not measured"
+    return f"{'met' if min(values) >= aim else 'missed'}: {min(values):g} to {max(values):g}"

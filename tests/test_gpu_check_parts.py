@@ -1,0 +1,221 @@
+"""What the parts of `make gpu-check` share: workers, batches, figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+if sys.platform != "linux":
+    pytest.skip("triton is for Linux", allow_module_level=True)
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "gpu_check"))
+
+import engine_run
+import onnx_cuda
+import packed_correctness
+import packed_profile
+from contestant_workers import ContestantWorkers
+from kernel_compilation import all_variants
+from kernel_spans import Span, busy_and_idle, durations, longest
+from packed_batches import groups, in_slots, masked_copies, padded_batches
+from packed_contestants import FIELD, GATHERED, OURS, PADDED
+from packed_timings import aims, difference, first_texts, summed_up, with_ratios
+from texts import BLIMP, read_sentences
+from timing_cells import DRY_SIZES, SIZES, Cell, Model, make_cell
+from worker import LateError, Worker, WorkerError
+
+CALLS = """
+import os, time
+
+def double(x):
+    print("said in between")
+    return 2 * x
+
+def fail():
+    raise ValueError("as it should")
+
+def end():
+    print("the last words", flush=True)
+    os._exit(3)
+
+def sleep():
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    (tmp_path / "worker_calls.py").write_text(CALLS, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Worker("worker_calls") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Model(DRY_SIZES[0], 500).save(tmp_path_factory.mktemp("models"), "cpu")
+
+
+def test_a_worker_outlives_calls_that_fail_end_it_or_are_late(worker: Worker) -> None:
+    assert worker.ask("double", 60, x=2) == 4
+    with pytest.raises(WorkerError, match="ValueError: as it should"):
+        worker.ask("fail", 60)
+    assert worker.ask("double", 60, x=3) == 6
+    with pytest.raises(WorkerError, match=r"(?s)status 3: .*the last words"):
+        worker.ask("end", 60)
+    with pytest.raises(LateError, match="not finished after 0 seconds"):
+        worker.ask("sleep", 0.1)
+    assert worker.ask("double", 60, x=4) == 8
+
+
+def test_who_is_late_is_left_out_of_the_rest_on_that_model(tmp_path: Path) -> None:
+    with ContestantWorkers("cpu") as workers:
+        for _ in range(2):
+            found = workers.prepare([OURS], tmp_path, ["a"], 0)
+            assert found == {OURS: {"error": "not finished after 0 seconds"}}
+
+
+def test_what_the_gpu_is_asked_for_is_there() -> None:
+    for dry in (True, False):
+        chosen = packed_correctness.sizes(dry)
+        assert set(chosen.precisions) <= set(packed_correctness.BOUNDS)
+        assert all((packed_correctness.MODELS / name / "config.json").exists() for name in chosen.families)
+    for num_sentences in (engine_run.NUM_SENTENCES, onnx_cuda.NUM_SENTENCES):
+        assert len(read_sentences(BLIMP, num_sentences, seed=0)) == num_sentences
+
+
+def test_rank_flips_are_the_share_of_pairs_in_another_order() -> None:
+    exact = np.array([1.0, 2.0, 3.0])
+    assert packed_correctness.rank_flips(exact, exact) == 0
+    assert packed_correctness.rank_flips(np.array([2.0, 1.0, 3.0]), exact) == pytest.approx(1 / 3)
+    assert packed_correctness.rank_flips(exact[::-1], exact) == 1
+    assert packed_correctness.rank_flips(np.array([1.0, 1.0, 3.0]), exact) == pytest.approx(1 / 6)
+    assert packed_correctness.rank_flips(exact[:1], exact[:1]) == 0
+
+
+@pytest.mark.parametrize("value", [-1.5, float("nan")])
+def test_scores_beyond_the_bound_are_an_error(value: float) -> None:
+    exact = {"original": [[-1.0, -2.0], [-3.0]]}
+    assert "error" not in packed_correctness.compared(exact, exact, 1e-4)
+    assert "error" in packed_correctness.compared({"original": [[value, -2.0], [-3.0]]}, exact, 0.1)
+
+
+def test_time_between_kernels() -> None:
+    spans = [Span("a", 0, 4), Span("b", 1, 2), Span("a", 3, 6), Span("c", 10, 11)]
+    assert busy_and_idle(spans) == (7, 4)
+    assert busy_and_idle(spans[:1]) == (4, 0)
+    assert durations(spans) == {"a": [4, 3], "b": [1], "c": [1]}
+    assert longest([1, 10, 9, 8, 11]) == 10
+
+
+def test_products_left_of_a_batch_are_those_that_torch_multiplies(folder: Path) -> None:
+    """Beside the decoder's, which a kernel of ours computes on a GPU."""
+    shape = packed_profile.DRY_SHAPE
+    step = packed_profile.make_step(folder, shape, "cpu")
+    with FlopCounterMode(display=False) as counter:
+        step()
+    counts = counter.get_flop_counts()["Global"]
+    products = counts[torch.ops.aten.addmm] + counts.get(torch.ops.aten.mm, 0)
+    decoder = 2 * shape.rows * shape.hidden_size * shape.vocab_size
+    assert products - decoder == packed_profile.product_flops(shape, packed_profile.DRY_LAYERS)
+
+
+def test_bounds_are_those_of_the_kernels_they_are_named_after() -> None:
+    variants = {
+        variant.name: variant.kernel.__name__
+        for dtype in (torch.bfloat16, torch.float32)
+        for variant in all_variants(dtype, (9, 0))
+    }
+    names = packed_profile.variant_names(packed_profile.SHAPE)
+    assert {kernel: variants[name] for kernel, name in names.items()} == {name: name for name in names}
+    bounds = packed_profile.bounds_of(packed_profile.SHAPE, dry=True)
+    assert bounds.keys() == names.keys()
+    assert all(microseconds > 0 for microseconds, _ in bounds.values())
+
+
+def test_texts_have_the_tokens_asked_for(folder: Path) -> None:
+    cell = make_cell(folder, 12, 1000)
+    assert 1000 <= cell.row_tokens < 1000 + 15 * 13
+    assert set(cell.lengths) <= set(range(9, 16))
+    assert cell.num_scored == sum(cell.lengths) - 2 * len(cell.lengths)
+    assert len(set(cell.texts)) == len(cell.texts)
+    lengths = [row.size for row, _, _ in masked_copies(str(folder), cell.texts)]
+    assert sum(lengths) == cell.row_tokens
+    assert len(first_texts(Cell(["a"] * 300, [3] * 300))) == 256
+    assert first_texts(Cell(["a", "b"], [5, 5])) == ["a", "b"]
+
+
+def test_sizes_are_those_of_the_published_models() -> None:
+    assert {size.name: (size.num_layers, size.hidden_size, size.num_heads) for size in SIZES} == {
+        "6x384": (6, 384, 12),
+        "BERT-base": (12, 768, 12),
+        "BERT-large": (24, 1024, 16),
+    }
+
+
+def test_copies_in_padded_batches(folder: Path) -> None:
+    texts = make_cell(folder, 8, 300).texts
+    copies = list(masked_copies(str(folder), texts))
+    found = []
+    for input_ids, mask, positions, target_ids in padded_batches(iter(copies), max_tokens=30):
+        assert input_ids.size <= 30 or len(input_ids) == 1
+        assert mask[:, 0].all()
+        assert mask.sum(1).max() == input_ids.shape[1]
+        found += [
+            (row[kept > 0].tolist(), position, target)
+            for row, kept, position, target in zip(input_ids, mask, positions, target_ids, strict=True)
+        ]
+    assert found == [(row.tolist(), position, target) for row, position, target in copies]
+    assert [len(group) for group in groups(iter(copies), max_tokens=1)] == [1] * len(copies)
+    mask_id = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["[MASK]"]
+    assert all(row[position] == mask_id for row, position, _ in found)
+
+
+def test_scores_go_where_their_slots_say() -> None:
+    found = [torch.tensor([1.0, 2.0]), torch.tensor([3.0])]
+    assert in_slots(found).tolist() == [1, 2, 3]
+    assert in_slots(found, np.array([2, 0, 1])).tolist() == [2, 3, 1]
+
+
+def test_only_who_agrees_has_a_ratio() -> None:
+    figures = {
+        OURS: {"seconds": [1.0], "agrees": True},
+        PADDED: {"seconds": [5.0], "agrees": True},
+        GATHERED: {"seconds": [3.0], "agrees": False},
+        "absent": {"absent": "why"},
+    }
+    found = with_ratios(figures)
+    assert [found[name].get("times_as_long") for name in figures] == [1.0, 5.0, None, None]
+    assert summed_up(found).split("; ")[1:] == [f"{PADDED} 5.0", f"{GATHERED} disagrees", "absent absent"]
+    ours_wrong = {OURS: {"seconds": [1.0], "agrees": False}, PADDED: {"seconds": [5.0], "agrees": True}}
+    assert all("times_as_long" not in row for row in with_ratios(ours_wrong).values())
+
+
+def test_a_difference_is_a_share_of_the_spread() -> None:
+    assert difference([1.0, 3.0], [1.0, 3.0, 9.0]) == 0
+    assert difference([2.0, 4.0], [1.0, 3.0]) == 1
+    assert np.isnan(difference([np.nan, 4.0], [1.0, 3.0]))
+
+
+def test_aims_count_what_agrees() -> None:
+    cells = {
+        "BERT-base, vocabulary 9, 13 tokens": {OURS: {"mfu": 0.1, "agrees": True}},
+        "BERT-base, vocabulary 9, 32 tokens": {
+            OURS: {"mfu": 0.6, "agrees": True},
+            PADDED: {"times_as_long": 4.0},
+        },
+        "6x384, vocabulary 9, 32 tokens": {
+            OURS: {"mfu": 0.2, "agrees": True},
+            PADDED: {"times_as_long": 6.0},
+        },
+    }
+    assert list(aims(cells).values()) == ["missed: 4 to 6", "not measured", "met: 0.6 to 0.6"]
+    assert set(FIELD) >= {PADDED, GATHERED}
