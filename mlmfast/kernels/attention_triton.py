@@ -57,7 +57,7 @@ PLACE_TILES = {
 def can_run(head_size: int) -> str | None:
     """None if it can, else why not, in one clause."""
     if head_size > GREATEST_WIDTH:
-        return f"it takes heads of at most {GREATEST_WIDTH} values, not {head_size}"
+        return f"the attention kernel takes heads of at most {GREATEST_WIDTH} values, not {head_size}"
     return None
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mlmfast.errors import SettingsError
 from mlmfast.kernels.encoder_inputs import EmbeddingTables, Layout, Norm
+from mlmfast.kernels.triton.launch import why_triton_fails
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,17 @@ def why_no_kernels(device: torch.device) -> str | None:
         return "the kernels of the packed engine are for CUDA devices"
     if torch.cuda.get_device_capability(device) < (8, 0):
         return "the packed engine needs a GPU of compute capability 8.0 or later"
-    try:
-        import triton  # noqa: F401
-    except ImportError as error:
-        return f"the packed engine needs triton, which cannot be imported ({error})"
-    return None
+    reason = why_triton_fails()
+    return None if reason is None else f"the packed engine needs triton, and {reason}"
+
+
+def why_no_model(impl: str, head_size: int) -> str | None:
+    """None if this impl runs models with attention heads of this size, else why not, in one clause."""
+    if impl != "triton":
+        return None
+    from mlmfast.kernels import attention_triton
+
+    return attention_triton.can_run(head_size)
 
 
 def encoder_operators(impl: str) -> EncoderOperators:

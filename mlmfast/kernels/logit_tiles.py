@@ -46,3 +46,17 @@ def logit_tile(hidden: Tensor, block: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None:
         return hidden @ block.T
     return torch.addmm(bias.to(hidden.dtype), hidden, block.T)
+
+
+def has_float32_product(tensor: Tensor) -> bool:
+    """Whether torch multiplies matrices of low precision into float32 here: on a GPU, from 2.8 on."""
+    return tensor.is_cuda and hasattr(torch.ops.aten.mm, "dtype")
+
+
+def float32_product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right, summed and returned in float32."""
+    if left.dtype == torch.float32:
+        return left @ right
+    if has_float32_product(left):
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mlmfast.kernels.triton.launch import MERGED_ROWS, TILES, Sweep, divide_up, on_device_of
+from mlmfast.kernels.logit_tiles import float32_product, has_float32_product
+from mlmfast.kernels.triton.launch import (
+    MERGED_ROWS,
+    TILES,
+    Sweep,
+    divide_up,
+    on_device_of,
+    why_triton_fails,
+)
 
 if TYPE_CHECKING:
     from mlmfast.kernels.rules import ScoringRule
@@ -41,13 +49,9 @@ def triton_lacks(input: Tensor, weight: Tensor) -> str | None:
         return f"it needs a CUDA device, not {input.device}"
     if input.is_cuda and torch.cuda.get_device_capability(input.device) < (8, 0):
         return "it needs a GPU of compute capability 8.0 or later"
-    if input.is_cuda and not hasattr(torch.ops.aten.mm, "dtype"):
+    if input.is_cuda and not has_float32_product(input):
         return "it needs torch 2.8 or later"
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return "triton is not installed"
-    return None
+    return why_triton_fails()
 
 
 def forward(
@@ -149,12 +153,3 @@ def chunk_of_classes(sweep: Sweep, element_size: int) -> int:
     classes = sweep.tile.classes
     chunk = max(LEAST_CHUNK, GRADIENT_BYTES // (max(sweep.num_rows, 1) * element_size))
     return min(chunk // classes, divide_up(sweep.num_classes, classes)) * classes
-
-
-def float32_product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right, summed and returned in float32."""
-    if left.dtype == torch.float32:
-        return left @ right
-    if left.is_cuda:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return left.float() @ right.float()

@@ -5,16 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from mlmfast.kernels.logit_tiles import LIVE_TILES, compute_dtype, slices
+from mlmfast.kernels.logit_tiles import (
+    LIVE_TILES,
+    compute_dtype,
+    float32_product,
+    has_float32_product,
+    slices,
+)
 from mlmfast.kernels.rule_chunked import class_sums, needs_float64, tile_of, with_classes_below
 from mlmfast.kernels.rule_closed_form import below_logit, log_sum_exp, losses_and_coefficients
 from mlmfast.kernels.rules import ScoringRule
 
-CHUNK_BYTES = 1 << 26
-"""Memory the logits of a chunk of rows and what is computed from them may take (one row at least),"""
+CHUNK_BYTES, CUDA_CHUNK_BYTES = 1 << 26, 1 << 28
+"""Memory the logits of a chunk of rows and what is computed from them may take (one row at least); on a GPU
+more, as each chunk reads the weight and waits for its launches,"""
 BLOCK_BYTES = 1 << 20
 """and a block of a low-precision weight raised to float32."""
 
@@ -71,7 +80,7 @@ def score(
     target_ids: Tensor,
     target_offsets: Tensor,
     request: ScoreRequest,
-    offsets_on_host: Tensor | None = None,
+    offsets_on_host: NDArray[np.int64] | None = None,
 ) -> ScoreColumns:
     """input [N, D], weight [V, D], bias [V]; row r owns the targets target_offsets[r] to
     target_offsets[r+1] of target_ids int64[T]; target_offsets int64[N+1].
@@ -79,12 +88,13 @@ def score(
     offsets_on_host: the same on the host; without them it waits for the device once, to read them."""
     columns = empty_columns(input, len(target_ids), request)
     dtype = compute_dtype(input.dtype)
-    chunk = max(1, CHUNK_BYTES // (LIVE_TILES * len(weight) * dtype.itemsize))
+    chunk_bytes = CUDA_CHUNK_BYTES if input.is_cuda else CHUNK_BYTES
+    chunk = max(1, chunk_bytes // (LIVE_TILES * len(weight) * dtype.itemsize))
     chunks = list(slices(len(input), chunk))
     host_offsets = target_offsets if offsets_on_host is None else offsets_on_host
     bounds = host_offsets[[0, *(rows.stop for rows in chunks)]].tolist()
     for rows, start, stop in zip(chunks, bounds, bounds[1:], strict=False):
-        logits = chunk_logits(input[rows].to(dtype), weight, bias)
+        logits = chunk_logits(input[rows], weight, bias)
         counts = target_offsets[rows.start : rows.stop + 1].diff()
         row_of_target = torch.repeat_interleave(counts, output_size=stop - start)
         score_rows(logits, rows, columns, request)
@@ -93,8 +103,13 @@ def score(
 
 
 def chunk_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """hidden [chunk, D] in the precision to compute in to logits [chunk, V]."""
+    """hidden [chunk, D] to logits [chunk, V], in at least float32."""
     vocab_size, num_features = weight.shape
+    dtype = compute_dtype(hidden.dtype)
+    if hidden.dtype == weight.dtype != dtype and has_float32_product(hidden):
+        logits = float32_product(hidden, weight.T)
+        return logits if bias is None else logits.add_(bias)
+    hidden = hidden.to(dtype)
     if weight.dtype == hidden.dtype:
         return tile_of(hidden, weight, bias, slice(0, vocab_size))
     logits = hidden.new_empty(len(hidden), vocab_size)

@@ -125,16 +125,17 @@ def checked_offsets(offsets: Tensor, num_rows: int, num_targets: int) -> Tensor:
             f"target offsets: expected int64[{num_rows + 1}], "
             f"got {str(offsets.dtype).removeprefix('torch.')}{list(offsets.shape)}"
         )
-    falls = torch.nonzero(offsets.diff() < 0)
-    if len(falls):
-        row = int(falls[0])
+    falls = offsets.diff() < 0
+    # One answer from the device; what is wrong is asked only once something is.
+    if not torch.stack([falls.any(), offsets[0] != 0, offsets[-1] != num_targets]).any():
+        return offsets.contiguous()
+    if falls.any():
+        row = int(falls.int().argmax())
         raise SettingsError(
             f"target offsets: expected offsets that never fall, got {int(offsets[row])} "
             f"then {int(offsets[row + 1])} at row {row}"
         )
-    first, last = int(offsets[0]), int(offsets[-1])
-    if (first, last) != (0, num_targets):
-        raise SettingsError(
-            f"target offsets: expected to run from 0 to the {num_targets} targets, got {first} to {last}"
-        )
-    return offsets.contiguous()
+    raise SettingsError(
+        f"target offsets: expected to run from 0 to the {num_targets} targets, "
+        f"got {int(offsets[0])} to {int(offsets[-1])}"
+    )

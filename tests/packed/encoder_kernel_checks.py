@@ -82,6 +82,10 @@ def test_embeddings_of_a_pool_of_packed_tokens(batch: Any, types: bool, counted:
     assert_same_embeddings(layout, make_tables(12, dropout=counted == "row_scale"))
 
 
+def test_embeddings_of_texts_without_rows() -> None:
+    assert_same_embeddings(make_layout((5, 1), ()), make_tables(12))
+
+
 @every_dtype
 @pytest.mark.parametrize("num_columns", [12, 32, 64, 100, 384, 768])
 @pytest.mark.parametrize("norm_bias", [True, False])

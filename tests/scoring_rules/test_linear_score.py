@@ -118,7 +118,8 @@ def test_ragged_targets(impl: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.tensor([0, 2, 2, 2, 3, 3], device=DEVICE)
     log_probs = log_probs_of(problem)
     for chunk_bytes in (score_chunked.CHUNK_BYTES, 1):
-        monkeypatch.setattr(score_chunked, "CHUNK_BYTES", chunk_bytes)
+        for name in ("CHUNK_BYTES", "CUDA_CHUNK_BYTES"):
+            monkeypatch.setattr(score_chunked, name, chunk_bytes)
         found = score(problem, (ids, offsets), rules=NAMES, **everything(impl), impl=impl)
         assert found.scores.shape == (3, 6)
         assert found.lse.shape == found.entropy.shape == (6,)

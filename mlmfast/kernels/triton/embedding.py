@@ -61,7 +61,8 @@ def embed_kernel(
         masks = tl.maximum(real_inputs - num_text_tokens, 0)
         rows = row_of(mask_offsets_ptr, num_batch_rows, masks)
         mask_positions = tl.load(mask_positions_ptr + masks, mask=is_mask, other=0)
-        masked_tokens = tl.load(text_offsets_ptr + tl.load(row_text_ptr + rows)) + mask_positions
+        masked_texts = tl.load(row_text_ptr + rows, mask=is_mask, other=0)
+        masked_tokens = tl.load(text_offsets_ptr + masked_texts) + mask_positions
         text_tokens = tl.where(is_mask, masked_tokens, real_inputs)
         texts = row_of(text_offsets_ptr, num_texts, text_tokens)
         positions = text_tokens - tl.load(text_offsets_ptr + texts)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -128,3 +130,21 @@ def num_multiprocessors(device: torch.device) -> int:
 def on_device_of(tensor: Tensor) -> AbstractContextManager[object]:
     """Where Triton launches: the current device, which need not be the tensor's."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
+
+
+@cache
+def why_triton_fails() -> str | None:
+    """None if triton can launch here, else why not, in one clause.
+
+    Its first launch compiles a module of its own: that takes a C compiler and Python's headers, and what
+    comes where they lack is of many types."""
+    try:
+        from triton.runtime import driver
+
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            driver.active.get_current_target()
+    except ImportError as error:
+        return f"triton cannot be imported ({error})"
+    except Exception as error:
+        return f"triton cannot launch ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+    return None
