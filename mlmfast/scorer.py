@@ -11,7 +11,7 @@ from types import TracebackType
 
 from mlmfast.energies import EnergySettings, energies
 from mlmfast.engines import Engine, Outputs, open_engine
-from mlmfast.engines.base import ModelFiles
+from mlmfast.engines.base import Closable, ModelFiles
 from mlmfast.errors import InputError, SettingsError
 from mlmfast.loading import open_model
 from mlmfast.metrics import CorpusTotals, corpus_totals
@@ -42,9 +42,10 @@ def load(
     model: None for the embedded English model, a local folder, or a hub id (with `revision`).
     engine: `native` (our own, on a CPU), `packed` (our own, on a GPU), `torch`, `onnx` (exports), or `auto`,
     which takes the first that can. precision: `float32`, `bfloat16`, native only `bf16x3` and `int8`, packed
-    only `float16`; by default the fastest that a check at load finds exact. device: `cpu`, `cuda`, ...
-    workers: threads that compute, by default one per core. max_batch_tokens: tokens of one batch, padding
-    counted. allow_pickle: also read pickled weights, which can run code.
+    only `float16`; by default the fastest that a check at load finds exact. device: `cpu`, `cuda`, ...; by
+    default packed takes every GPU there is, with a process for each where there are several. workers: threads
+    that compute, by default one per core. max_batch_tokens: tokens of one batch, padding counted.
+    allow_pickle: also read pickled weights, which can run code.
 
     Raises ModelError if the model cannot be found, read or trusted; SettingsError for options that are
     unknown or do not fit; MissingExtraError if the engine's packages are not installed.
@@ -251,8 +252,10 @@ class Scorer:
         }
 
     def close(self) -> None:
-        """Ends the worker threads."""
+        """Ends the worker threads, and the engine's processes if it has any."""
         self._workers.close()
+        if isinstance(self.engine, Closable):
+            self.engine.close()
         if self._student is not None:
             self._student.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -50,6 +51,7 @@ def texts_for(name: str) -> list[str]:
     return PROTEINS if name in PROTEIN else ENGLISH
 
 
+@cache
 def reference_scores(name: str, text: str, masking: str, *, score_eos: bool = False) -> list[float]:
     """Log-probabilities of the scored tokens of a text that fits the model."""
     folder = MODELS / name

@@ -23,10 +23,12 @@ class EngineOptions:
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Also load pickled weights, which can run code.")
     ] = False
-    engine: Annotated[str, typer.Option(help="auto, native, torch or onnx.")] = "auto"
+    engine: Annotated[str, typer.Option(help="auto, native, packed, torch or onnx.")] = "auto"
     precision: Annotated[
         str | None,
-        typer.Option(help="float32, bf16x3, bfloat16 or int8; by default the fastest that is exact."),
+        typer.Option(
+            help="float32, bf16x3, bfloat16, float16 or int8; by default the fastest that is exact."
+        ),
     ] = None
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mlmfast.engines.onnx_folder import GraphDescription
-from mlmfast.errors import SettingsError, UnsupportedModelError
+from mlmfast.errors import MissingExtraError, SettingsError, UnsupportedModelError
 from mlmfast.extras import require
 from mlmfast.models import Checkpoint, ModelConfig, ModelSource
 from mlmfast.tokenization import Tokenizer
@@ -16,20 +16,24 @@ from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 logger = logging.getLogger(__name__)
 
-ENGINES = ("auto", "native", "torch", "onnx")
+ENGINES = ("auto", "native", "packed", "torch", "onnx")
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 """Where it is, torch is asked for a GPU; elsewhere torch need not even be imported."""
-PRECISIONS = ("float32", "bf16x3", "bfloat16", "int8")
+PRECISIONS = ("float32", "bf16x3", "bfloat16", "float16", "int8")
+TORCH_PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What is wanted per target beside its log-probability; top_k most probable tokens."""
+    """What is wanted per target beside its log-probability, as columns of TargetOutputs; top_k most probable
+    tokens."""
 
     rank: bool = False
     entropy: bool = False
     top_k: int = 0
     word_start: bool = False
+    logit: bool = False
+    logits: bool = False
 
 
 class Engine(Protocol):
@@ -53,6 +57,14 @@ class Engine(Protocol):
         """Name, precision, device, versions: what a result file must say of how it was computed."""
 
 
+@runtime_checkable
+class Closable(Protocol):
+    """An engine that holds more than memory: the scorer closes it when it is closed itself."""
+
+    def close(self) -> None:
+        """Lets go of all of it; `score` raises SettingsError from then on."""
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """An opened model folder: everything an engine is built from. graph: of an ONNX export."""
@@ -69,8 +81,8 @@ def open_engine(
 ) -> Engine:
     """Load a model into a runtime.
 
-    `auto` is the native engine on a CPU, and torch for a GPU or a model the native engine cannot run; an
-    ONNX export runs in ONNX Runtime alone.
+    `auto` is the native engine on a CPU, the packed one on a GPU, and torch for what they cannot run; an ONNX
+    export runs in ONNX Runtime alone.
     Raises SettingsError for unknown names and options that do not fit, ModelError for a bad model.
     """
     if engine not in ENGINES:
@@ -81,6 +93,8 @@ def open_engine(
         raise SettingsError(f"unknown precision {precision!r}; expected one of {', '.join(PRECISIONS)}")
     if engine == "native" and device not in (None, "cpu"):
         raise SettingsError(f"device {device!r}: the native engine runs on 'cpu'; use engine='torch'")
+    if engine == "packed":
+        return _packed_engine(files, precision or "float32", device)
     on_cpu = device == "cpu" or (device is None and not NVIDIA_DRIVER.exists())
     if files.checkpoint.is_pickle and engine == "native":
         raise UnsupportedModelError("the native engine reads safetensors, not pickles; use engine='torch'")
@@ -98,13 +112,30 @@ def open_engine(
                 raise
             reason = f" (the native engine cannot run this model: {error})"
             logger.info("torch is used%s", reason)
+    elif engine == "auto" and not on_cpu:
+        try:
+            return _packed_engine(files, precision or "float32", device, on_gpu=True)
+        except (MissingExtraError, SettingsError, UnsupportedModelError) as error:
+            reason = f" (the packed engine cannot run this model here: {error})"
+            logger.info("torch is used%s", reason)
     return _torch_engine(files, precision or "float32", device, reason)
 
 
+def _packed_engine(files: ModelFiles, precision: str, device: str | None, *, on_gpu: bool = False) -> Engine:
+    """on_gpu: where no device is named. Raises SettingsError, MissingExtraError, UnsupportedModelError where
+    it cannot run."""
+    if files.checkpoint.is_pickle:
+        raise UnsupportedModelError("the packed engine reads safetensors, not pickles; use engine='torch'")
+    require("torch", extra="gpu", purpose="the packed engine")
+    from mlmfast.engines.packed.devices import open_packed
+
+    return open_packed(files, precision=precision, device=device, on_gpu=on_gpu)
+
+
 def _torch_engine(files: ModelFiles, precision: str, device: str | None, reason: str) -> Engine:
-    if precision in ("bf16x3", "int8"):
+    if precision not in TORCH_PRECISIONS:
         raise SettingsError(
-            f"precision {precision!r} is the native engine's; the torch engine has float32, bfloat16"
+            f"precision {precision!r}: the torch engine has {', '.join(TORCH_PRECISIONS)}{reason}"
         )
     for package in ("torch", "transformers"):
         require(package, extra="torch", purpose=f"the torch engine{reason}")

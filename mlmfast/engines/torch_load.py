@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 import transformers
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
+from mlmfast.errors import ModelError, UnsupportedModelError
 
 UNUSED = ("pooler.", "position_ids", "seq_relationship")
 """Parts of a checkpoint or model that no language-model score depends on."""
@@ -20,21 +19,6 @@ UNUSED = ("pooler.", "position_ids", "seq_relationship")
 BUFFERS = ("inv_freq", ".attn.bias", "masked_bias")
 """Constants that older checkpoints store."""
 LAYER = re.compile(r"(^|\.)(layers?|h|blocks?)\.\d+\.")
-
-
-def choose_device(device: str | None) -> torch.device:
-    """The device named, else the first GPU, else the CPU. Raises SettingsError."""
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-        torch.empty(1, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingsError(
-            f"device {device!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "expected 'cpu', or 'cuda' where there is a GPU"
-        ) from error
-    return chosen
 
 
 def require_weights(files: ModelFiles) -> None:

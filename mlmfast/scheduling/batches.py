@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mlmfast.scheduling.csr import offsets_of, ranges, select
-from mlmfast.types import ExpandedBatch, Int64Array, MaskedRows, RowBatch, TokenizedTexts
+from mlmfast.types import (
+    ExpandedBatch,
+    Int64Array,
+    MaskedRows,
+    RowBatch,
+    TargetOutputs,
+    TokenizedTexts,
+)
 
 
 def row_batch(
@@ -73,3 +82,42 @@ def distinct_targets(target_indices: Int64Array) -> tuple[Int64Array, Int64Array
         offsets_of(np.bincount(place_of, minlength=len(places))),
         np.argsort(place_of, kind="stable"),
     )
+
+
+def in_batch_order(found: TargetOutputs, order: Int64Array) -> TargetOutputs:
+    """Results computed in `order` int64[t] of distinct_targets, put where the batch has the targets."""
+    columns = {}
+    for name, column in vars(found).items():
+        if column is not None:
+            columns[name] = np.empty_like(column)
+            columns[name][order] = column
+    return TargetOutputs(**columns)
+
+
+def rows_between(batch: RowBatch, first: int, last: int) -> RowBatch:
+    """Rows first <= r < last of a batch, with the texts they need."""
+    distinct, row_text = np.unique(batch.row_text[first:last], return_inverse=True)
+    tokens, text_offsets = select(batch.text_offsets, distinct)
+    masks = slice(batch.mask_offsets[first], batch.mask_offsets[last])
+    targets = slice(batch.target_offsets[first], batch.target_offsets[last])
+    return RowBatch(
+        input_ids=batch.input_ids[tokens],
+        text_offsets=text_offsets,
+        token_type_ids=None if batch.token_type_ids is None else batch.token_type_ids[tokens],
+        row_text=row_text.astype(np.int32),
+        mask_positions=batch.mask_positions[masks],
+        mask_offsets=batch.mask_offsets[first : last + 1] - batch.mask_offsets[first],
+        target_positions=batch.target_positions[targets],
+        target_ids=batch.target_ids[targets],
+        target_offsets=batch.target_offsets[first : last + 1] - batch.target_offsets[first],
+        mask_token_id=batch.mask_token_id,
+    )
+
+
+def joined(parts: Sequence[TargetOutputs]) -> TargetOutputs:
+    """The results of several batches, asked for the same outputs, one after the other."""
+    columns = {}
+    for name, column in vars(parts[0]).items():
+        if column is not None:
+            columns[name] = np.concatenate([getattr(part, name) for part in parts])
+    return TargetOutputs(**columns)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mlmfast.engines.base import ModelFiles
+from mlmfast.engines.torch_device import choose_device
 from mlmfast.engines.torch_heads import head_parts
-from mlmfast.engines.torch_load import choose_device, load_model
+from mlmfast.engines.torch_load import load_model
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 from mlmfast.models import head_layout
 from mlmfast.scheduling.batches import pad

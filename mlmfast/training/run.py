@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.torch_load import choose_device, quiet_transformers
+from mlmfast.engines.torch_device import choose_device
+from mlmfast.engines.torch_load import quiet_transformers
 from mlmfast.errors import SettingsError, TrainingError
 from mlmfast.training.masking import Vocabulary
 from mlmfast.training.metrics_file import MetricsFile, read_metrics

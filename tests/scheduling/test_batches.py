@@ -10,9 +10,9 @@ from plain_rows import MASK_ID, PlainText, masked_ids, texts_and_slots, to_colum
 
 from mlmfast.errors import SettingsError
 from mlmfast.scheduling import Masking, expand, mask_rows, pack, pad, row_batch
-from mlmfast.scheduling.batches import distinct_targets
+from mlmfast.scheduling.batches import distinct_targets, in_batch_order, joined, rows_between
 from mlmfast.scheduling.csr import offsets_of, ranges, select
-from mlmfast.types import Int64Array
+from mlmfast.types import Int64Array, TargetOutputs
 
 COUNTS = st.lists(st.integers(0, 4), max_size=8)
 KINDS = st.sampled_from(["original", "word_l2r", "whole_word", "stride", "none"])
@@ -122,3 +122,47 @@ def test_targets_of_one_place_are_grouped(indices: list[int]) -> None:
     groups = [order[offsets[k] : offsets[k + 1]].tolist() for k in range(len(places))]
     assert groups == [[t for t, i in enumerate(indices) if i == place] for place in places]
     assert len(order) == len(indices)
+
+
+@given(case=texts_and_slots(), kind=KINDS, with_types=st.booleans(), data=st.data())
+def test_parts_of_a_batch_hold_its_rows(
+    case: tuple[list[PlainText], Int64Array], kind: str, with_types: bool, data: st.DataObject
+) -> None:
+    texts, slots = case
+    columns = to_columns(texts, [[1] * len(text) for text in texts] if with_types else None)
+    rows = mask_rows(columns, slots, Masking(kind, 2))
+    batch, _ = row_batch(columns, rows, np.arange(rows.num_rows), MASK_ID)
+    middle = data.draw(st.integers(0, batch.num_rows))
+    parts = [rows_between(batch, 0, middle), rows_between(batch, middle, batch.num_rows)]
+    whole, expanded = expand(batch), [expand(part) for part in parts]
+    for name in ("input_ids", "position_ids", "target_ids", *(["token_type_ids"] if with_types else [])):
+        found = np.concatenate([getattr(part, name) for part in expanded])
+        assert found.tolist() == getattr(whole, name).tolist()
+    start = expanded[0].cu_seqlens[-1]
+    targets = [*expanded[0].target_indices, *(expanded[1].target_indices + start)]
+    assert targets == whole.target_indices.tolist()
+    for part in parts:
+        assert len(part.text_offsets) - 1 == len(set(part.row_text.tolist()))
+
+
+@given(targets=st.lists(st.integers(0, 9), max_size=20))
+def test_results_go_back_to_the_batch_order(targets: list[int]) -> None:
+    places, offsets, order = distinct_targets(np.array(targets, dtype=np.int64))
+    computed = np.repeat(places, np.diff(offsets)).astype(np.float32)
+    tops = np.stack([computed, -computed], axis=1).astype(np.int32)
+    found = in_batch_order(TargetOutputs(log_prob=computed, top_ids=tops), order)
+    assert found.log_prob.tolist() == targets
+    assert found.top_ids is not None
+    assert found.top_ids.tolist() == [[t, -t] for t in targets]
+    assert found.rank is None
+
+
+def test_joined_results_have_the_columns_of_their_parts() -> None:
+    parts = [
+        TargetOutputs(np.arange(n, dtype=np.float32), rank=np.arange(n, dtype=np.int32)) for n in (2, 0, 3)
+    ]
+    found = joined(parts)
+    assert found.log_prob.tolist() == [0, 1, 0, 1, 2]
+    assert found.rank is not None
+    assert found.rank.tolist() == [0, 1, 0, 1, 2]
+    assert found.entropy is None

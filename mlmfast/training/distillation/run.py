@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from mlmfast.engines.torch_load import choose_device
+from mlmfast.engines.torch_device import choose_device
 from mlmfast.errors import SettingsError, TrainingError
 from mlmfast.scorer import Scorer, load
 from mlmfast.training.distillation.corpus import Corpus

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.torch_load import choose_device
+from mlmfast.engines.torch_device import choose_device
 from mlmfast.scheduling import pack
 from mlmfast.scheduling.batches import pad
 from mlmfast.scheduling.csr import select
