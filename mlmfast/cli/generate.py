@@ -50,13 +50,16 @@ def generate(
         raise SettingsError("texts to start from are given twice; give a file or --text")
     if source is None and seed_text.text is None and start.length is None:
         raise SettingsError("nothing to start from: give --length, --text, or a file of texts")
+    if source is None and (seed_text.field is not None or seed_text.input_format != "text"):
+        raise SettingsError("--field and --input-format are of a file of texts; give one, or leave them out")
     settings = GenerationSettings(**asdict(sampling))
     starts = StartSettings(
         **{**asdict(start), "fixed_phrases": tuple(start.fixed_phrases), "words": tuple(start.words)}
     )
     allow, forbid = alphabet.allowed(), alphabet.forbidden()
     records = seed_records(source, seed_text)
-    require_different_files(source or "-", out.output)
+    for given in (source, alphabet.allow_file, alphabet.forbid_file):
+        require_different_files(str(given or "-"), out.output)
     with load(model, **asdict(engine)) as scorer:
         check_format(output_format, scorer.files.tokenizer, settings.record_every)
         allowed = allowed_tokens(

@@ -17,7 +17,8 @@ class SeedTextOptions:
     """Which texts chains start from."""
 
     text: Annotated[
-        str | None, typer.Option(help="Start from this text; the model's mask token in it marks free places.")
+        str | None,
+        typer.Option(help="Start from this text; the model's mask token in it marks free positions."),
     ] = None
     input_format: Annotated[InputFormat, typer.Option(help="Of the input.")] = "text"
     field: Annotated[
@@ -47,13 +48,13 @@ class StartOptions:
     init: Annotated[
         Literal["mask", "random", "text"] | None,
         typer.Option(
-            help="What free places hold at first: masks, random allowed tokens, or the text's own (the "
+            help="What free positions hold at first: masks, random allowed tokens, or the text's own (the "
             "default where all of a text is free)."
         ),
     ] = None
     words: Annotated[
         list[str],
-        typer.Option("--word", metavar="WORD", help="Put at random free places at first; again for more."),
+        typer.Option("--word", metavar="WORD", help="Put at random free positions at first; again for more."),
     ] = field(default_factory=list)
 
 
@@ -63,18 +64,20 @@ class SamplingOptions:
 
     sampler: Annotated[
         Literal["gibbs", "sequential", "parallel", "block", "mask_predict", "mh"],
-        typer.Option(help="Which places are sampled in a step, and how."),
+        typer.Option(help="Which positions are sampled in a step, and how."),
     ] = "gibbs"
     sweeps: Annotated[
-        int | None, typer.Option(min=1, help="Passes over all free places; 10 if --steps is not given.")
+        int | None, typer.Option(min=1, help="Passes over all free positions; 10 if --steps is not given.")
     ] = None
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of a chain, instead of --sweeps.")] = None
-    block_size: Annotated[int, typer.Option(min=1, help="Places of a step of block.")] = 3
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Positions of a step of block; 3 if not given.")
+    ] = None
     mask_sampled: Annotated[
         bool,
         typer.Option(
             "--mask-sampled/--no-mask-sampled",
-            help="Whether places are masked while they are sampled, or see their own token.",
+            help="Whether positions are masked while they are sampled, or see their own token.",
         ),
     ] = True
     temperature: Annotated[float, typer.Option(help="Of the distribution that is sampled.")] = 1.0
@@ -136,7 +139,7 @@ def _lines_of(path: Path | None, option: str) -> list[str]:
     if path is None:
         return []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{option} {path}: cannot be read as UTF-8 text ({error})") from error
     tokens = [line.removesuffix("\r") for line in lines]

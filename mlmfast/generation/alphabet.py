@@ -44,6 +44,8 @@ def allowed_tokens(
 
 
 def _ids_of(given: Iterable[str], tokenizer: Tokenizer, option: str) -> Int64Array:
+    if isinstance(given, str):
+        raise SettingsError(f"{option} is {given!r:.40}; expected a sequence of tokens, such as [token]")
     tokens = [token for item in given for token in _tokens_in(item, tokenizer)]
     ids = {token: index for index, token in enumerate(tokenizer.vocabulary) if token}
     never = set(_never_sampled(tokenizer))

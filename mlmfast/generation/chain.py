@@ -40,6 +40,11 @@ class Chain:
         distributions: Distributions,
     ) -> None:
         """Raises InputError for a start that the model cannot take, naming the chain."""
+        if not isinstance(start, StartState):
+            raise InputError(
+                f"{start!r:.40} is no StartState; `mlmfast.generation.starts` makes them from texts",
+                where=f"chain {number}",
+            )
         special = scorer.files.tokenizer.special
         is_special = np.isin(start.input_ids, sorted(special.all_ids))
         is_mask = start.input_ids == special.mask_id

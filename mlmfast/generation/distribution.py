@@ -1,4 +1,4 @@
-"""From the logits of a place to a token drawn there."""
+"""From the logits of a position to a token drawn there."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ class Distribution:
 
     def support(self, logits: Float32Array) -> tuple[Int64Array, Float64Array]:
         """The tokens that can be drawn, int64[m] ascending, and what their probabilities are proportional to,
-        float64[m], from the logits float32[V] of a place. Raises ModelError unless the largest is finite."""
+        float64[m], from the logits float32[V] of a position. Raises ModelError if the largest is not finite.
+        """
         ids, values = self._allowed_ids, logits[self._allowed]
         highest = values.max()
         if not math.isfinite(highest):
             raise ModelError(
-                f"the model gave {highest} as the largest logit of a place; its weights or this precision "
+                f"the model gave {highest} as the largest logit of a position; its weights or this precision "
                 "cannot be sampled from"
             )
         if self._top_k is not None:
@@ -58,7 +59,8 @@ class Distribution:
             ids, values = ids[kept], values[kept]
         weights = np.subtract(values, highest, dtype=np.float64)
         if self._temperature != 1:
-            weights /= self._temperature
+            with np.errstate(over="ignore"):  # to -inf, of weight 0
+                weights /= self._temperature
         np.exp(weights, out=weights)
         if self._top_p is not None:
             kept = nucleus(values, weights, self._top_p)

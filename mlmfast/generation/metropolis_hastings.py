@@ -27,7 +27,7 @@ def own_term(change: float, temperature: float) -> float:
     ratio, once from the target, where the normaliser of the row cancels, and once from the proposals, where
     the mass of the truncated set does, too. change: the difference of the logits f_i.
     """
-    return (1 - 1 / temperature) * change
+    return change - change / temperature  # a number also where 1 / temperature is too large for one
 
 
 def log_acceptance(before: Float64Array, after: Float64Array, own: float) -> float:

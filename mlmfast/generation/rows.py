@@ -114,7 +114,7 @@ class ChainRows:
 
 
 class DrawRows(ChainRows):
-    """A row for each Draw; the logits of a place are reduced to a token as they come."""
+    """A row for each Draw; the logits of a position are reduced to a token as they come."""
 
     def __init__(self, scorer: Scorer, draws: Sequence[Draw]) -> None:
         counts = np.array([len(request.positions) for request in draws])

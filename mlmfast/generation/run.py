@@ -13,6 +13,7 @@ from mlmfast.generation.chain import Chain, Distributions
 from mlmfast.generation.distribution import Distribution
 from mlmfast.generation.mask_predict import MaskPredict
 from mlmfast.generation.metropolis_hastings import MetropolisHastings
+from mlmfast.generation.models import require_logits_of_masks
 from mlmfast.generation.requests import Asking
 from mlmfast.generation.rows import answer
 from mlmfast.generation.samplers import POSITIONS, Resampler, Sampler
@@ -50,10 +51,7 @@ def generate(
     Raises SettingsError at once for what does not fit; InputError for a start, after the chains before it;
     ModelError for values that are not finite.
     """
-    if scorer.files.config.kind != "masked":
-        raise SettingsError(
-            f"{scorer.files.source.name} is a {scorer.files.config.kind} model; generation needs a masked one"
-        )
+    require_logits_of_masks(scorer.files)
     check_whole("first_chain", first_chain, 0)
     check_whole("num_together", num_together, 1)
     distributions = distributions_of(scorer, settings, allowed)

@@ -29,8 +29,8 @@ class Sampler(Protocol):
 
 
 def gibbs_positions(chain: Chain, step: int) -> Int64Array:
-    """Random scan: one free position, drawn uniformly (Wang & Cho 2019, section 3, "BERT has a Mouth, and It
-    Must Speak")."""
+    """Random scan: one free position, drawn uniformly (Wang & Cho 2019, "BERT has a Mouth, and It Must
+    Speak")."""
     return chain.free[[chain.random.integers(len(chain.free))]]
 
 
@@ -47,6 +47,7 @@ def parallel_positions(chain: Chain, step: int) -> Int64Array:
 def block_positions(chain: Chain, step: int) -> Int64Array:
     """block_size free positions at once, drawn without replacement; each token is drawn from its own marginal
     distribution, as the others of the block are masked, too."""
+    assert chain.settings.block_size is not None  # set for block
     size = min(chain.settings.block_size, len(chain.free))
     return np.sort(chain.random.choice(chain.free, size, replace=False))
 

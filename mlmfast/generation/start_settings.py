@@ -11,6 +11,7 @@ from mlmfast.errors import SettingsError
 from mlmfast.types import Int64Array
 
 INITS = ("mask", "random", "text")
+SURROGATE = re.compile("[\ud800-\udfff]")
 RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
@@ -29,7 +30,7 @@ class StartSettings:
     """
 
     length: str | int | None = None
-    positions: str | None = None
+    positions: str | int | None = None
     fixed_phrases: tuple[str, ...] = ()
     leader: int = 0
     init: str | None = None
@@ -41,8 +42,10 @@ class StartSettings:
         if isinstance(self.leader, bool) or not isinstance(self.leader, int) or self.leader < 0:
             raise SettingsError(f"leader is {self.leader!r}; expected a whole number of tokens, from 0")
         for name, strings in (("fixed_phrases", self.fixed_phrases), ("words", self.words)):
-            if isinstance(strings, str) or not all(isinstance(s, str) and s.strip() for s in strings):
-                raise SettingsError(f"{name} is {strings!r:.60}; expected a tuple of strings, none empty")
+            if not isinstance(strings, (tuple, list)) or not all(map(_is_content, strings)):
+                raise SettingsError(
+                    f"{name} is {strings!r:.60}; expected a tuple of strings, none empty, of valid Unicode"
+                )
         self.length_range()
         self.free_positions()
 
@@ -57,8 +60,8 @@ class StartSettings:
         """int64[k], `positions` counted from 0, ascending."""
         if self.positions is None:
             return np.array([], dtype=np.int64)
-        problem = f"positions is {self.positions!r:.60}"
-        ranges = [numbers(part.strip(), problem, "such as 3-10,15") for part in self.positions.split(",")]
+        problem, parts = f"positions is {self.positions!r:.60}", str(self.positions).split(",")
+        ranges = [numbers(part.strip(), problem, "such as 3-10,15") for part in parts]
         return np.unique(np.concatenate([np.arange(low - 1, high) for low, high in ranges]))
 
 
@@ -70,4 +73,9 @@ def numbers(text: str, problem: str, expected: str) -> tuple[int, int]:
         high = int(match[2] or match[1])
         if 1 <= low <= high:
             return low, high
-    raise SettingsError(f"{problem}; expected whole numbers from 1, ranges ascending: {expected}")
+    raise SettingsError(f"{problem}; expected whole numbers from 1 to 999999, ranges ascending: {expected}")
+
+
+def _is_content(value: object) -> bool:
+    """Whether it is a string that is not all white space and has no half of a surrogate pair."""
+    return isinstance(value, str) and value.strip() != "" and not SURROGATE.search(value)

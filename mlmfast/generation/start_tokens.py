@@ -42,14 +42,20 @@ class StartTokens:
 
     def of_phrase(self, phrase: str) -> BoolArray:
         """bool[n]: the tokens of all occurrences made of whole tokens. Raises InputError for none."""
-        # Some tokenizers count the white space before a token to it.
-        gaps = [len(span) - len(span.lstrip()) for span in (self.text[a:b] for a, b in self.char_spans)]
+        phrase = phrase.strip()
+        # Some tokenizers count the white space before a token to it; one that is white space alone may have
+        # an empty span.
+        gaps = [
+            0 if span.isspace() else len(span) - len(span.lstrip())
+            for span in (self.text[a:b] for a, b in self.char_spans)
+        ]
         begins, ends = self.char_spans[:, 0] + gaps, self.char_spans[:, 1]
         found = np.zeros(len(self.input_ids), dtype=bool)
         at = self.text.find(phrase)
         while at >= 0:
             end = at + len(phrase)
-            inside: BoolArray = (begins >= at) & (ends <= end) & (begins < ends)
+            inside: BoolArray = (begins >= at) & (ends <= end) & self.is_content
+            inside &= (begins < ends) | ((begins > at) & (ends < end))
             if (begins[inside] == at).any() and (ends[inside] == end).any():
                 found |= inside
             at = self.text.find(phrase, at + 1)

@@ -8,9 +8,11 @@ import numpy as np
 
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
 from mlmfast.generation.alphabet import allowed_tokens
+from mlmfast.generation.models import require_logits_of_masks
 from mlmfast.generation.start_settings import StartSettings
 from mlmfast.generation.start_tokens import StartTokenizer, StartTokens
 from mlmfast.generation.state import StartState
+from mlmfast.plans import check_whole
 from mlmfast.scorer import Scorer
 from mlmfast.types import BoolArray, Int32Array, Int64Array
 
@@ -25,14 +27,15 @@ def starts(
     first_chain: int = 0,
 ) -> Iterator[StartState]:
     """The beginning of a chain for each text, in order, as they are asked for; "" with a `length` is a chain
-    of masks. A text may hold the model's mask token, whose place is then free.
+    of masks. A text may hold the model's mask token, whose position is then free.
 
     allowed: bool[V], what `init="random"` draws from; by default as `allowed_tokens` has it. seed,
     first_chain: chain c draws from its own stream alone, whichever chains are beside it.
     Raises SettingsError for settings that do not fit the model, at once; InputError for a text.
     """
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise SettingsError(f"texts is {texts!r:.40}; expected an iterable of strings, such as [text]")
+    check_whole("first_chain", first_chain, 0)
     maker = StartMaker(scorer, settings or StartSettings(), allowed=allowed, seed=seed)
 
     def placed(index: int, text: str) -> StartState:
@@ -51,11 +54,8 @@ class StartMaker:
         self, scorer: Scorer, settings: StartSettings, *, allowed: BoolArray | None = None, seed: int = 0
     ) -> None:
         """As for `starts`. Raises SettingsError."""
-        config = scorer.files.config
-        if config.kind != "masked":
-            raise SettingsError(
-                f"{scorer.files.source.name} is a {config.kind} model; texts are generated with a masked one"
-            )
+        require_logits_of_masks(scorer.files)
+        check_whole("seed", seed, 0)
         self._settings, self._seed = settings, seed
         self._max_length = scorer.engine.max_length
         self._lengths = settings.length_range()
@@ -64,7 +64,7 @@ class StartMaker:
         self._phrases = [self._tokenizer.prepared(phrase) for phrase in settings.fixed_phrases]
         self._words = [self._tokenizer.word(word) for word in settings.words]
         if allowed is None:
-            allowed = allowed_tokens(scorer.files.tokenizer, config.vocab_size)
+            allowed = allowed_tokens(scorer.files.tokenizer, scorer.files.config.vocab_size)
         self._allowed_ids = np.flatnonzero(allowed)
 
     def start(self, text: str, chain: int) -> StartState:
@@ -115,6 +115,8 @@ class StartMaker:
         if (kept & tokens.is_mask).any():
             raise InputError("a mask is among the tokens to be kept, where nothing would ever fill it")
         is_free: BoolArray = chosen & ~kept
+        if not chosen.any():
+            raise InputError("the text has no tokens; give one that has some, or a length")
         if not is_free.any():
             raise InputError("no token is free: all of the text is kept; free some, or give a length")
         return is_free
@@ -134,17 +136,17 @@ class StartMaker:
         return input_ids
 
     def _mix_in(self, input_ids: Int32Array, free: Int64Array, draws: np.random.Generator) -> None:
-        """Puts every word at free positions, its tokens one after the other, in random order and places."""
+        """Puts every word at free positions, its tokens one behind the other, at random."""
         num_left = len(free) - sum(len(word) for word in self._words)
         if num_left < 0:
             raise InputError(
-                f"{len(free)} tokens are free, too few for words of {len(free) - num_left}; give fewer words"
+                f"free tokens: {len(free)}, tokens of the words: {len(free) - num_left}; give fewer words"
             )
-        place = 0
+        at = 0
         for item in draws.permutation(len(self._words) + num_left):
             if item < len(self._words):
                 word = self._words[item]
-                input_ids[free[place : place + len(word)]] = word
-                place += len(word)
+                input_ids[free[at : at + len(word)]] = word
+                at += len(word)
             else:
-                place += 1
+                at += 1

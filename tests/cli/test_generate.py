@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ SAPIENS = MODELS / "sapiens-vh"
 FASTA = DATA / "proteins" / "heavy_chain.fasta"
 HEAVY = FASTA.read_text().split()[1]
 RESIDUES = set("ACDEFGHIKLMNPQRSTVWY")
+FLUSH_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -97,6 +99,27 @@ def test_energies_are_those_of_the_scorer(run, kind: str) -> None:
     assert f"mean energy {sum(energies) / 3:.2f}" in found.err
 
 
+@pytest.mark.parametrize("sampler", ["gibbs", "sequential", "parallel", "block", "mask_predict"])
+def test_trails_of_samplers_without_proposals(run, mlmfast_command, sampler: str, tmp_path: Path) -> None:
+    trail = tmp_path / "trail.jsonl"
+    made = run(
+        *("--text", "the [MASK] at [MASK][MASK]", "--sampler", sampler, "--energy", "raw", "--steps", 9),
+        *("--num", 2, "--record-every", 3, "--format", "jsonl", "--output", trail),
+    )
+    assert made.status == 0, made.err
+    records = read_jsonl(trail.read_bytes())
+    assert [(r["chain"], r["step"]) for r in records] == [(c, s) for c in range(2) for s in (0, 3, 6, 9)]
+    assert records[0]["tokens"] == ["the", "[MASK]", "at", "[MASK]", "[MASK]"]
+    assert records[0]["energy"] is None
+    figures = mlmfast_command.run("eval-generation", "--trail", trail)
+    assert figures.status == 0, figures.err
+    found = json.loads(figures.out)["trail"]
+    assert (found["num_chains"], found["num_records"], found["acceptance_rate"]) == (2, 8, None)
+    energies = [r["energy"] for r in records if r["energy"] is not None]
+    assert found["mean_energy"] == pytest.approx(sum(energies) / len(energies))
+    assert found["edit_rate"] > 0
+
+
 def test_a_trail_goes_into_the_evaluation(run, mlmfast_command, tmp_path: Path) -> None:
     trail = tmp_path / "trail.jsonl"
     made = run(
@@ -135,7 +158,7 @@ def test_proteins_are_redesigned_where_they_are_free(run, tmp_path: Path) -> Non
 
 
 def test_alphabets(run, tmp_path: Path) -> None:
-    (tmp_path / "more.txt").write_text("V\r\nI\n\n")
+    (tmp_path / "more.txt").write_text("\ufeffV\r\nI\n\n", encoding="utf-8")
     asked = ("--length", 40, "--allow", "AL", "--allow-file", tmp_path / "more.txt", "--forbid", "L")
     (found,) = texts(run(*asked, "--sampler", "parallel", "--steps", 1, model=SAPIENS))
     assert len(found) == 40
@@ -145,6 +168,9 @@ def test_alphabets(run, tmp_path: Path) -> None:
     assert (refused.status, "there is no token in it" in refused.err) == (2, True)
     refused = run("--length", 4, "--allow-file", tmp_path / "absent.txt")
     assert (refused.status, "cannot be read" in refused.err) == (2, True)
+    for option in ("--allow-file", "--forbid-file"):
+        refused = run("--length", 4, option, tmp_path / "more.txt", "--output", tmp_path / "more.txt")
+        assert (refused.status, "is the input, too" in refused.err) == (2, True)
 
 
 def test_what_is_written_beside_an_output(run, tmp_path: Path) -> None:
@@ -188,22 +214,38 @@ def test_a_stopped_run_goes_on_with_the_first_chain_not_written(run, tmp_path: P
         assert summaries[0][name] == pytest.approx(summaries[1][name])
 
 
-def test_a_terminated_run_keeps_its_chains(mlmfast_command, tmp_path: Path) -> None:
-    output = tmp_path / "texts.txt"
-    asked = ("generate", "--model", BERT, "--workers", 1, "--length", 8, "--num", 500, "--num-together", 4)
-    running = mlmfast_command.start(*asked, "--output", output)
-    for _ in range(600):
-        if output.exists() and output.stat().st_size:
-            break
-        time.sleep(0.05)
-    running.send(signal.SIGTERM)
-    stopped = running.wait()
-    assert stopped.status == 143
+@pytest.mark.parametrize(
+    ("stop", "status", "sampler"), [(signal.SIGTERM, 143, "gibbs"), (signal.SIGINT, 130, "mh")]
+)
+def test_a_stopped_run_keeps_its_chains_and_ends_up_the_same(
+    mlmfast_command, stop: int, status: int, sampler: str, tmp_path: Path
+) -> None:
+    """Through a pipe that holds the run in its middle, until chains are on disk."""
+    output, whole, source, pipe = (tmp_path / name for name in ("out", "whole", "seeds.txt", "pipe"))
+    seeds = [f"the cat {'of ' * (number % 5)}\n" for number in range(12)]
+    source.write_text("".join(seeds))
+    os.mkfifo(pipe)
+    asked = ("--model", BERT, "--workers", 1, "--num", 2, "--steps", 20, "--sampler", sampler)
+    asked = ("generate", *asked, "--record-every", 7, "--format", "jsonl")
+    running = mlmfast_command.start(*asked, "-", "--num-together", 4, "--output", output, stdin=pipe)
+    with pipe.open("wb", buffering=0) as producer:
+        producer.write("".join(seeds[:2]).encode())
+        time.sleep(FLUSH_SECONDS + 0.5)
+        producer.write("".join(seeds[2:5]).encode())
+        deadline = time.monotonic() + 60
+        while not (output.exists() and output.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.send(stop)
+        stopped = running.wait()
+    assert stopped.status == status
     assert "continue with --resume" in stopped.err
-    written = output.read_text().splitlines()
-    assert 0 < len(written) < 500
-    short = mlmfast_command.run(*asked[:-4], "--num", len(written), "--num-together", 64)
-    assert short.out.decode().splitlines() == written
+    written = output.read_bytes()
+    assert 4 <= len({record["chain"] for record in read_jsonl(written)}) <= 8
+    going_on = mlmfast_command.run(*asked, source, "--output", output, "--resume")
+    assert going_on.status == 0, going_on.err
+    assert mlmfast_command.run(*asked, source, "--output", whole).status == 0
+    assert output.read_bytes() == whole.read_bytes()
+    assert whole.read_bytes().startswith(written)
 
 
 def test_a_bar_on_a_terminal(mlmfast_command) -> None:
@@ -224,6 +266,9 @@ def test_a_bar_on_a_terminal(mlmfast_command) -> None:
         ((), 2, "nothing to start from"),
         (("-", "--text", "the"), 2, "given twice"),
         (("--length", 3, "--field", "x", "-"), 2, "text input has none"),
+        (("--length", 3, "--field", "x"), 2, "are of a file of texts"),
+        (("--text", "the", "--input-format", "jsonl"), 2, "are of a file of texts"),
+        (("--length", 3, "--block-size", 2), 2, "block_size 2 is of block alone, not gibbs"),
         (("--length", "3-1"), 2, "length is '3-1'"),
         (("--length", 3, "--format", "fasta"), 2, "fasta is for protein models"),
         (("--length", 3, "--record-every", 2), 2, "record_every needs jsonl"),

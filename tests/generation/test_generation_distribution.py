@@ -142,11 +142,19 @@ def test_extreme_logits():
     assert found.tolist() == [1, 0, 0, 0]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.5}, {"top_k": 3}], ids=str)
+def test_the_least_temperature_draws_the_most_probable(settings):
+    logits = np.array([1, 5, 5, -2], dtype=np.float32)
+    found = dense(Distribution(np.ones(4, dtype=bool), 5e-324, **settings), logits)
+    assert found.tolist() == ([0, 1, 0, 0] if "top_p" in settings else [0, 0.5, 0.5, 0])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"greedy": True}])
 def test_logits_that_are_not_finite_are_an_error(bad, settings):
     logits = np.array([0, bad, 1, 2], dtype=np.float32)
-    with pytest.raises(ModelError, match="largest logit of a place"):
+    with pytest.raises(ModelError, match="largest logit of a position"):
         Distribution(np.ones(4, dtype=bool), **settings).support(logits)
     others = np.array([True, False, True, True])
     assert Distribution(others, **settings).support(logits)[0][-1] == 3

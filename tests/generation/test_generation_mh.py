@@ -214,6 +214,14 @@ def test_the_bound_of_some_terms_is_never_below_the_whole():
         assert bounds[-1] == pytest.approx(own + after.sum() - before.sum(), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize(("change", "expected"), [(0.0, 0.0), (2.0, -math.inf), (-2.0, math.inf)])
+def test_the_own_term_at_the_least_temperature(change, expected):
+    """A number, which a product with 1 - 1/tau is not."""
+    assert own_term(change, 5e-324) == expected
+    potentials = np.array([-3.0, 4.0])
+    assert log_acceptance(potentials, potentials, own_term(change, 5e-324)) == expected
+
+
 def test_what_a_proposal_costs():
     """L rows for the start; then 1 for an equal or irreversible proposal, L for another."""
     logits_of = hashed(4)

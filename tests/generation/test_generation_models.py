@@ -109,6 +109,19 @@ def test_fixed_tokens_stay_and_none_is_special(settings, name, engine):
         assert not np.isin(ids[start.is_free], sorted(special.all_ids)).any()
 
 
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+@pytest.mark.parametrize("settings", SAMPLERS, ids=lambda settings: settings["sampler"])
+def test_the_packed_engine_draws_as_the_native_one(settings, name):
+    """One step from the same starts. No uniform number falls within their rounding here."""
+    asked = GenerationSettings(**{**settings, "steps": 1, "burn_in": 0}, record_every=1, seed=3)
+    found = {}
+    for engine in ("native", "packed"):
+        scorer = tiny_scorer(name, engine=engine)
+        chains = generate(scorer, starts_of(scorer, 6, 20), asked)
+        found[engine] = [states[0].input_ids.tolist() + states[-1].input_ids.tolist() for states in chains]
+    assert found["native"] == found["packed"]
+
+
 def test_only_allowed_tokens_are_sampled():
     scorer = tiny_scorer("sapiens-vh", engine="native")
     vocabulary = scorer.files.tokenizer.vocabulary

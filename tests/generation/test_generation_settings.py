@@ -42,6 +42,8 @@ def test_defaults_that_depend_on_the_sampler():
     assert GenerationSettings("mh").energy == "raw"
     assert GenerationSettings("mh", energy="norm").energy == "norm"
     assert GenerationSettings("gibbs").energy is None
+    assert GenerationSettings("block").block_size == 3
+    assert GenerationSettings("gibbs").block_size is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_defaults_that_depend_on_the_sampler():
         ({"sampler": "mask_predict", "sweeps": 2}, "give steps"),
         ({"steps": 0}, "steps is 0; expected a whole number"),
         ({"sweeps": True}, "sweeps is True"),
-        ({"block_size": 0}, "block_size is 0"),
+        ({"sampler": "block", "block_size": 0}, "block_size is 0"),
         ({"record_every": 0}, "record_every is 0"),
         ({"burn_in": -1}, "burn_in is -1"),
         ({"seed": -1}, "seed is -1"),
@@ -61,6 +63,16 @@ def test_defaults_that_depend_on_the_sampler():
         ({"temperature": 0}, "temperature is 0; expected a number above 0"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"temperature": float("inf")}, "temperature is inf"),
+        ({"temperature": 10**400}, "expected a number above 0"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"temperature": None}, "temperature is None"),
+        ({"temperature": True}, "temperature is True"),
+        ({"top_p": "most"}, "top_p is 'most'"),
+        ({"top_p": True}, "top_p is True"),
+        ({"top_p": float("nan")}, "top_p is nan"),
+        ({"mask_sampled": None}, "mask_sampled is None; expected True or False"),
+        ({"greedy": "yes"}, "greedy is 'yes'; expected True or False"),
+        ({"block_size": 3}, "block_size 3 is of block alone, not gibbs"),
         ({"top_k": 0}, "top_k is 0"),
         ({"top_p": 0.0}, "top_p is 0.0; expected above 0, to 1"),
         ({"top_p": 1.5}, "top_p is 1.5"),
@@ -71,6 +83,8 @@ def test_defaults_that_depend_on_the_sampler():
         ({"sampler": "mask_predict", "top_p": 0.5}, "or say greedy=False"),
         ({"burn_in": 3}, "nothing begins after it"),
         ({"burn_in": 6, "steps": 5, "top_k": 3}, "only 5 steps"),
+        ({"sampler": "parallel", "burn_in": 6, "sweeps": 5, "top_k": 3}, "only 5 steps"),
+        ({"sampler": "mask_predict", "burn_in": 11}, "only 10 steps"),
     ],
 )
 def test_settings_that_do_not_fit(settings, message):
@@ -113,6 +127,11 @@ def test_starts_that_the_model_cannot_take(ids, free, message):
     assert next(results)[0].chain == 2
     with pytest.raises(InputError, match=message):
         next(results)
+
+
+def test_texts_are_no_starts():
+    with pytest.raises(InputError, match=r"chain 4: 'the \[MASK\]' is no StartState; .*starts` makes them"):
+        list(generate(toy_scorer(hashed(3), 3), ["the [MASK]"], GenerationSettings(), first_chain=4))
 
 
 def test_a_start_that_is_too_long():

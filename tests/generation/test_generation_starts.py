@@ -68,6 +68,9 @@ def shown(state: StartState, name: str = "bert") -> str:
         ("the cat the", {"fixed_phrases": ("the",)}, "[CLS] the (ca) (##t) the [SEP]"),
         ("the cat the", {"fixed_phrases": ("cat",), "init": "mask"}, "[CLS] (_) ca ##t (_) [SEP]"),
         ("the cat", {"fixed_phrases": ("the", "ca")}, "[CLS] the ca (##t) [SEP]"),
+        ("the cat the", {"fixed_phrases": (" cat ",)}, "[CLS] (the) ca ##t (the) [SEP]"),
+        ("the at the", {"fixed_phrases": ("the at", "at the"), "length": 4}, "[CLS] the at the (_) [SEP]"),
+        ("the", {"positions": 1}, "[CLS] (_) [SEP]"),
     ],
 )
 def test_what_is_free_and_what_it_holds(text: str, settings: dict, expected: str) -> None:
@@ -101,6 +104,19 @@ def test_phrases_of_every_tokenizer(name: str) -> None:
     kept = [vocabulary(name)[i].strip("Ġ▁#") for i in ids[~state.is_free]]
     assert "".join(kept[1:-1]) == "catsat"
     assert (state.input_ids == ids)[~state.is_free].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("roberta", "at\n\n at of", "<s> at Ċ Ċ Ġa t (Ġof) </s>"),
+        ("roberta", "at  at of", "<s> at Ġ Ġa t (Ġof) </s>"),
+        ("modernbert", "at\n\n at of", "[CLS] at Ċ Ċ Ġa t (Ġof) [SEP]"),
+        ("xlm-roberta", "at 人 of", "<s> ▁a t ▁ 人 (▁of) </s>"),
+    ],
+)
+def test_white_space_in_a_phrase_stays_too(name: str, text: str, expected: str) -> None:
+    assert shown(start(text, name, fixed_phrases=(text.removesuffix(" of"),)), name) == expected
 
 
 def test_proteins_are_read_by_letter() -> None:
@@ -173,7 +189,8 @@ def test_words_follow_white_space() -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "reason"),
     [
-        ("", {}, "no token is free"),
+        ("", {}, "the text has no tokens; give one that has some, or a length"),
+        (" ", {"fixed_phrases": ("a",)}, "the phrase 'a' is not in the text"),
         ("the cat", {"length": 3}, "3 tokens already, and the length is 3"),
         ("the cat", {"length": "2-9"}, "3 tokens already, and the length is 2-9"),
         ("the cat", {"positions": "3-4"}, "positions go to 4, but the text has 3 tokens"),
@@ -183,7 +200,7 @@ def test_words_follow_white_space() -> None:
         ("the [SEP] cat", {}, r"\[SEP\] is a special token"),
         ("the \ud800", {}, "not valid Unicode.*character 5"),
         (7, {}, "expected a string"),
-        ("", {"length": 2, "words": ("cat", "the")}, "2 tokens are free, too few for words of 3"),
+        ("", {"length": 2, "words": ("cat", "the")}, "free tokens: 2, tokens of the words: 3; give fewer"),
     ],
 )
 def test_texts_that_cannot_be_started_from(text: str, settings: dict, reason: str) -> None:
@@ -207,11 +224,15 @@ def test_too_long_for_the_model() -> None:
         ({"positions": "3-"}, "positions is '3-'"),
         ({"positions": ""}, "positions is ''"),
         ({"positions": "1,,2"}, "positions is"),
+        ({"positions": [1, 2]}, r"positions is \[1, 2\]"),
+        ({"fixed_phrases": None}, "fixed_phrases is None"),
         ({"init": "zero"}, "unknown init 'zero'"),
         ({"leader": -1}, "leader is -1"),
         ({"leader": True}, "leader is True"),
         ({"fixed_phrases": "the"}, "fixed_phrases is 'the'"),
         ({"words": (" ",)}, "words is"),
+        ({"words": ("\ud800",)}, "words is .* of valid Unicode"),
+        ({"words": (7,)}, "words is"),
     ],
 )
 def test_settings_that_do_not_fit(settings: dict, reason: str) -> None:
@@ -222,8 +243,12 @@ def test_settings_that_do_not_fit(settings: dict, reason: str) -> None:
 def test_what_does_not_fit_the_model_is_refused_at_once() -> None:
     with pytest.raises(SettingsError, match="causal model"):
         starts(scorer("gpt2"), [""], StartSettings(length=3))
-    with pytest.raises(SettingsError, match="an iterable of strings"):
-        starts(scorer(), "the cat")
+    for texts in ("the cat", None, 7):
+        with pytest.raises(SettingsError, match="an iterable of strings"):
+            starts(scorer(), texts)
+    for name in ("seed", "first_chain"):
+        with pytest.raises(SettingsError, match=f"{name} is -1"):
+            starts(scorer(), ["the cat"], **{name: -1})
 
 
 def test_starts_are_made_as_they_are_asked_for() -> None:
@@ -270,6 +295,8 @@ def test_allowed_and_forbidden_tokens() -> None:
         ("bert", ["residues"], [], "is no token"),
         ("esm2", ["<mask>"], [], "'<mask>' is a special token"),
         ("esm2", ["AJ"], [], "'J' is no token"),
+        ("esm2", "AC", [], "allow is 'AC'; expected a sequence of tokens"),
+        ("bert", [], "the", "forbid is 'the'; expected a sequence of tokens"),
     ],
 )
 def test_alphabets_that_cannot_be(name: str, allow: list[str], forbid: list[str], reason: str) -> None:

@@ -14,8 +14,9 @@ from student_models import change_config
 from tiny_models import MODELS
 
 import mlmfast
-from mlmfast.errors import OutputError, UnsupportedModelError
+from mlmfast.errors import OutputError, SettingsError, UnsupportedModelError
 from mlmfast.export import agreement, export_model, graphs, run
+from mlmfast.generation import GenerationSettings, generate, starts
 from mlmfast.scorer import open_model
 
 Export = Callable[..., Path]
@@ -151,6 +152,13 @@ def test_more_than_log_probabilities(option: str, exported: Export) -> None:
         pytest.raises(mlmfast.SettingsError, match="gives log-probabilities alone"),
     ):
         scorer.score_iter(["a"], **{option: 1})
+
+
+def test_generation(exported: Export) -> None:
+    with mlmfast.load(exported("bert", "masked"), workers=1) as scorer:
+        for made in (lambda: starts(scorer, [""]), lambda: generate(scorer, [], GenerationSettings())):
+            with pytest.raises(SettingsError, match="generation needs the logits"):
+                made()
 
 
 def test_energies_of_logits(exported: Export) -> None:
