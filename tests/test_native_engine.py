@@ -18,26 +18,12 @@ from test_agreement import (
     reference_scores,
     texts_for,
 )
-from tiny_models import MODELS, read_lines, tiny_scorer
+from tiny_models import MODELS, NATIVE, read_lines, tiny_scorer
 
 import mlmfast
 from mlmfast import _core
 from mlmfast.errors import InputError, ModelError, SettingsError, TextTooLongError
 
-NATIVE = (
-    "bert",
-    "roberta",
-    "distilbert",
-    "albert",
-    "electra",
-    "xlm-roberta",
-    "camembert",
-    "modernbert",
-    "esm2",
-    "sapiens-vh",
-    "bert-legacy-names",
-    "bert-sharded",
-)
 NOT_NATIVE = ("mpnet", "deberta-v2", "gpt2", "llama")
 SHARP = {"float32": 1e-4, "bf16x3": 1e-3, "bfloat16": 0.5, "int8": 4.0}
 """Bounds on the tiny models, whose random weights magnify rounding far more than trained ones."""

@@ -9,24 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from student_models import make_student
-from tiny_models import MODELS
+from tiny_models import MODELS, NATIVE
 
 from mlmfast import _core
-
-NATIVE = (
-    "bert",
-    "roberta",
-    "distilbert",
-    "albert",
-    "electra",
-    "xlm-roberta",
-    "camembert",
-    "modernbert",
-    "esm2",
-    "sapiens-vh",
-    "bert-legacy-names",
-    "bert-sharded",
-)
 
 
 def stored(name: str) -> dict[str, np.ndarray]:

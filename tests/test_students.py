@@ -22,7 +22,7 @@ from student_models import (
     write_index,
 )
 from test_agreement import PROTEIN, PROTEINS, content_of_length, texts_for
-from tiny_models import MODELS, read_lines
+from tiny_models import MODELS, NATIVE, read_lines
 
 import mlmfast
 from mlmfast import _core
@@ -32,20 +32,6 @@ from mlmfast.engines.self_check import check_batch, fastest_exact, tokens_per_va
 from mlmfast.errors import ModelError, TextTooLongError
 
 TORCH_ONLY = ("mpnet", "deberta-v2", "deberta-v2-legacy")
-NATIVE = (
-    "bert",
-    "roberta",
-    "distilbert",
-    "albert",
-    "electra",
-    "xlm-roberta",
-    "camembert",
-    "modernbert",
-    "esm2",
-    "sapiens-vh",
-    "bert-legacy-names",
-    "bert-sharded",
-)
 RUNS = [("torch", name) for name in (*NATIVE, *TORCH_ONLY)] + [("native", name) for name in NATIVE]
 HEADS = ("token", "cls")
 EXACT = 1e-4

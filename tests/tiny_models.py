@@ -10,6 +10,21 @@ import mlmfast
 DATA = Path(__file__).parent / "data"
 MODELS = DATA / "models"
 TEXT = DATA / "text"
+NATIVE = (
+    "bert",
+    "roberta",
+    "distilbert",
+    "albert",
+    "electra",
+    "xlm-roberta",
+    "camembert",
+    "modernbert",
+    "esm2",
+    "sapiens-vh",
+    "bert-legacy-names",
+    "bert-sharded",
+)
+"""Models that the native engine runs, and the packed one."""
 
 
 @cache

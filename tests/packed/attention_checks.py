@@ -1,13 +1,13 @@
 """The Triton kernel of attention against its twin in plain torch.
 
-Run by test_attention_kernel under the interpreter, and as it stands where there is a GPU.
+Run by test_packed_interpreter under the interpreter, and as it stands where there is a GPU.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -26,16 +26,8 @@ TOLERANCE = {torch.float32: FLOAT32, torch.bfloat16: 2**-7, torch.float16: 2**-1
 BEHIND = 5
 """Tokens of no sequence behind the packed ones, all NaN."""
 
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def poisoned_memory() -> Iterator[None]:
-    """New memory holds NaN, so that what a kernel leaves unwritten shows."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    assert torch.zeros(1).new_empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @dataclass

@@ -1,11 +1,10 @@
 """The encoder's Triton kernels against their twins in plain torch.
 
-Run by test_encoder_kernels under the interpreter, and as it stands where there is a GPU.
+Run by test_packed_interpreter under the interpreter, and as it stands where there is a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -47,18 +46,10 @@ ROTATIONS = (
 )
 """Tokens, heads and their size."""
 
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 every_batch = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-
-
-@pytest.fixture(autouse=True)
-def poisoned_memory() -> Iterator[None]:
-    """New memory holds NaN, so that what a kernel leaves unwritten shows."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    assert torch.zeros(1).new_empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def assert_same_embeddings(layout: Layout, tables: EmbeddingTables) -> None:

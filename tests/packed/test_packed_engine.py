@@ -18,9 +18,9 @@ from test_agreement import (
     reference_scores,
     texts_for,
 )
-from test_native_engine import NATIVE, word_safe
+from test_native_engine import word_safe
 from test_students import plain_values
-from tiny_models import MODELS, read_lines, tiny_scorer
+from tiny_models import MODELS, NATIVE, read_lines, tiny_scorer
 
 import mlmfast
 from mlmfast.engines import Outputs

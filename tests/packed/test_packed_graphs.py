@@ -16,10 +16,10 @@ from graph_lanes import CPU, assert_same, buckets, call_again, poison, with_grap
 from random_batches import random_batch
 from student_models import make_student
 from test_agreement import MASKINGS
-from test_native_engine import NATIVE, word_safe
+from test_native_engine import word_safe
 from test_packed_engine import EVERYTHING, batch_for
 from test_packed_layout import BATCHES, SPECS, embedded, make_tables
-from tiny_models import tiny_scorer
+from tiny_models import NATIVE, tiny_scorer
 
 import mlmfast
 from mlmfast.engines import Outputs
@@ -40,15 +40,6 @@ from mlmfast.scheduling.batches import rows_between
 from mlmfast.types import RowBatch
 
 FEW_MASKS = {"masked": 0.05}
-
-
-@pytest.fixture
-def poisoned_memory() -> Iterator[None]:
-    """New memory holds NaN, so that what nobody wrote shows."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    assert torch.zeros(1).new_empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def log_probs(results: list[mlmfast.TextScore]) -> np.ndarray:

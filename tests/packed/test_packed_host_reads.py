@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from host_reads import HostReadError, assert_forward_waits_for_nothing, no_host_reads
-from test_native_engine import NATIVE
 from test_packed_engine import batch_for
-from tiny_models import tiny_scorer
+from tiny_models import NATIVE, tiny_scorer
 from torch import Tensor
 
 from mlmfast.engines import Outputs

@@ -1,4 +1,4 @@
-"""The packed engine with its Triton kernels under Triton's interpreter, on the CPU.
+"""The packed engine and its Triton kernels under Triton's interpreter, on the CPU.
 
 The interpreter has to be chosen before anything imports triton, so these tests have a process of their own.
 """
@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
-CHECKS = Path(__file__).resolve().parent / "packed_engine_checks.py"
+FOLDER = Path(__file__).resolve().parent
+CHECKS = ("attention_checks.py", "encoder_kernel_checks.py", "packed_engine_checks.py")
 INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="triton is for Linux")
 
 
-def test_under_the_interpreter() -> None:
+@pytest.mark.parametrize("name", CHECKS)
+def test_under_the_interpreter(name: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", str(CHECKS)],
+        [sys.executable, "-m", "pytest", "-q", "-x", str(FOLDER / name)],
         env=os.environ | INTERPRETER,
         capture_output=True,
         text=True,
