@@ -2,7 +2,8 @@
 
     python benchmarks/cuda_resources.py benchmarks/results/cuda-resources.json
 
-Needs nvcc, a C++20 compiler and c++filt. dynamic_shared_bytes is what the launches ask for.
+Needs nvcc, a C++20 compiler and c++filt. dynamic_shared_bytes and threads, of a block, are what the launches
+ask for; occupancy is the share of a multiprocessor's warps that are then resident.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from occupancy import WARP_THREADS, occupancy
+
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
 INCLUDE = ["-I", str(CSRC / "include"), "-I", str(CSRC)]
 SOURCES = sorted((CSRC / "cuda").glob("*.cu"))
-ARCHITECTURES = ("sm_80", "sm_90")
+ARCHITECTURES = {"sm_80": (8, 0), "sm_90": (9, 0)}
+"""And their compute capabilities."""
 MULTIPROCESSOR = {"registers": 65536, "sm_80": 164 << 10, "sm_90": 228 << 10}
 """Registers, and bytes of shared memory by architecture (CUDA C++ Programming Guide, section 20)."""
 RESERVED_BYTES = 1 << 10
 """Of shared memory, per block."""
-BLOCK_THREADS = 256
+BLOCK_THREADS, ROW_THREADS = 256, 128
+ROW_KERNELS = ("join_class_sums", "join_head_sums", "finish_rows", "finish_targets")
+"""The kernels with a thread for each row or target, in blocks of ROW_THREADS."""
 BLOCKS_PER_MULTIPROCESSOR = 2
 """Of the kernels with tiles: one computes products while the other sums up."""
 SHARED_BYTES_PROGRAM = """
@@ -41,7 +47,7 @@ TILE_KERNELS = {
 }
 """The kernels with tiles: which of the two sizes above they are launched with."""
 
-Figures = dict[str, int]
+Figures = dict[str, float]
 KERNEL = re.compile(
     r"Compiling entry function '(?P<symbol>\w+)'.*?"
     r"(?P<stack>\d+) bytes stack frame, "
@@ -100,8 +106,21 @@ def kernel_resources(nvcc: str, architecture: str) -> dict[str, Figures]:
     kernels = {}
     for source in SOURCES:
         for name, figures in compile_kernels(nvcc, source, architecture).items():
-            kernels[name] = figures | {"dynamic_shared_bytes": dynamic.get(name.split("<")[0], 0)}
-    return dict(sorted(kernels.items()))
+            function = name.split("<")[0]
+            kernels[name] = figures | {
+                "dynamic_shared_bytes": dynamic.get(function, 0),
+                "threads": ROW_THREADS if function in ROW_KERNELS else BLOCK_THREADS,
+            }
+    return {
+        name: figures | {"occupancy": held(architecture, figures)}
+        for name, figures in sorted(kernels.items())
+    }
+
+
+def held(architecture: str, figures: Figures) -> float:
+    shared = int(figures["static_shared_bytes"] + figures["dynamic_shared_bytes"])
+    num_warps = int(figures["threads"]) // WARP_THREADS
+    return occupancy(ARCHITECTURES[architecture], int(figures["registers"]), shared, num_warps).share
 
 
 def nvcc_version(nvcc: str) -> str:

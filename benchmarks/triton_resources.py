@@ -1,9 +1,9 @@
 """What each Triton kernel takes of a GPU, and its least time: `python benchmarks/triton_resources.py`.
 
 Needs no GPU, and no TRITON_INTERPRET in the environment. Compiles every kernel for compute capabilities 8.0
-and 9.0, float32 and bfloat16 (with float16 they take the same but for a few registers). Writes registers per
-thread, stack (what registers spilled), shared memory, warps, the occupancy that follows, and at the stated
-shape bytes, FLOPs and the roofline bound, to results/triton-resources.json and, to read, triton-resources.md.
+and 9.0, float32, bfloat16 and float16. Writes registers per thread, stack (what registers spilled), shared
+memory, warps, the occupancy that follows, and at the stated shape bytes, FLOPs and the roofline bound, to
+results/triton-resources.json and, to read, triton-resources.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from resource_tables import page
 from roofline import GPUS, Gpu, bound
 
 RESULTS = Path(__file__).resolve().parent / "results" / "triton-resources.json"
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def kernels(dtype: torch.dtype, gpu: Gpu) -> Iterator[dict[str, Any]]:

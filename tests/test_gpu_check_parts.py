@@ -18,6 +18,7 @@ if sys.platform != "linux":
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "gpu_check"))
 
+import cuda_tests
 import engine_run
 import onnx_cuda
 import packed_correctness
@@ -90,6 +91,31 @@ def test_what_the_gpu_is_asked_for_is_there() -> None:
         assert all((packed_correctness.MODELS / name / "config.json").exists() for name in chosen.families)
     for num_sentences in (engine_run.NUM_SENTENCES, onnx_cuda.NUM_SENTENCES):
         assert len(read_sentences(BLIMP, num_sentences, seed=0)) == num_sentences
+
+
+FAKE_NVCC = """#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+echo '#!/bin/sh
+echo said by $(basename $0); case $0 in *rules*) exit 3;; esac' > "$2"
+chmod +x "$2"
+"""
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_programs_of_the_cuda_kernels(
+    compiles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = (cuda_tests.ROOT / "csrc" / "cuda" / "tests").glob("*.cu")
+    assert set(cuda_tests.TESTS) == {source.stem for source in sources}
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(FAKE_NVCC if compiles else "#!/bin/sh\necho no such header >&2; exit 1\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setattr(cuda_tests, "find_nvcc", lambda: str(nvcc))
+    monkeypatch.setattr(cuda_tests, "architecture", lambda: "sm_90")
+    found = cuda_tests.run(dry=False, save=lambda found: None)
+    assert found["head_test"] == ("said by head_test\n" if compiles else "no such header\n")
+    failed = "3 of scoring_rules_test" if compiles else "1 of nvcc"
+    assert found["error"] == f"scoring_rules_test: exit status {failed}"
 
 
 def test_rank_flips_are_the_share_of_pairs_in_another_order() -> None:

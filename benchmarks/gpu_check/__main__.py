@@ -41,6 +41,7 @@ CHECKS = {
     "operator_tests": 150,
     "engine_run": 90,
     "onnx_cuda": 90,
+    "cuda_tests": 120,
     "rule_timings": 200,
 }
 TIMINGS = {"device": 60, "core_build": 200, "packed_timings": 440}

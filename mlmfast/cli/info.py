@@ -55,7 +55,18 @@ def _version(package: str) -> str:
 
 
 def _engines() -> str:
-    return f"native (cpu); {_torch_engine()}; {_onnx_engine()}"
+    return f"native (cpu); {_packed_engine()}; {_torch_engine()}; {_onnx_engine()}"
+
+
+def _packed_engine() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "packed needs torch: pip install 'mlmfast[gpu]'"
+    import torch
+
+    from mlmfast.kernels.encoder_ops import why_no_kernels
+
+    reason = why_no_kernels(torch.device("cuda"))
+    return f"packed ({torch.cuda.get_device_name()})" if reason is None else f"packed (cpu; {reason})"
 
 
 def _torch_engine() -> str:

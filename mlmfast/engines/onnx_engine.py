@@ -23,6 +23,8 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider"),
 }
 """Execution providers by device, the preferred one first; the CPU's comes after them."""
+OPTIONS = {"CUDAExecutionProvider": {"use_tf32": 0}}
+"""Without them float32 products would be rounded to TF32."""
 ERRORS = 3
 """ONNX Runtime's severity level: it warns of every fallback of shape nodes to the CPU."""
 
@@ -151,7 +153,7 @@ def _providers(device: str) -> tuple[Providers, int]:
             f"device {device!r} needs {missing[0]}, which this ONNX Runtime does not have; replace its "
             "package: pip uninstall onnxruntime; pip install onnxruntime-gpu"
         )
-    on_gpu: Providers = tuple((name, {"device_id": index}) for name in PROVIDERS[kind])
+    on_gpu = ((name, {"device_id": index} | OPTIONS.get(name, {})) for name in PROVIDERS[kind])
     return (*on_gpu, *CPU), index
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers.modeling_outputs import BaseModelOutput
 
 from mlmfast.engines.base import ModelFiles, Outputs
-from mlmfast.engines.torch_device import choose_device, use_one_thread
+from mlmfast.engines.torch_device import choose_device, describe_device, use_one_thread
 from mlmfast.engines.torch_heads import KernelHead, LinearScoreHead, LogitsHead, TargetHead, head_parts
 from mlmfast.engines.torch_load import load_model
 from mlmfast.engines.torch_precision import use_bfloat16_products
@@ -113,7 +113,7 @@ class TorchEngine:
         return {
             "engine": "torch",
             "precision": self._precision,
-            "device": str(self._device),
+            **describe_device(self._device),
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 

@@ -183,6 +183,22 @@ def test_devices_that_cannot_be_used(
         mlmfast.load(exported("bert", "masked"), device=device)
 
 
+def test_float32_on_a_gpu_is_not_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    from mlmfast.engines.onnx_engine import _providers
+
+    names = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: names)
+    providers, index = _providers("tensorrt:1")
+    assert index == 1
+    assert providers == (
+        ("TensorrtExecutionProvider", {"device_id": 1}),
+        ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 0}),
+        ("CPUExecutionProvider", {}),
+    )
+
+
 def damaged(folder: Path, target: Path, **changes: object) -> Path:
     """A copy of an export whose description says something else."""
     shutil.copytree(folder, target)

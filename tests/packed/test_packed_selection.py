@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tiny_models import MODELS
 import mlmfast
 from mlmfast.engines import base
 from mlmfast.engines.packed import engine as packed_engine
+from mlmfast.engines.torch_device import describe_device
 from mlmfast.errors import MlmfastError, ModelError, SettingsError, UnsupportedModelError
 from mlmfast.kernels import attention_triton, encoder_ops
 from mlmfast.kernels.triton.launch import why_triton_fails
@@ -133,6 +135,28 @@ def test_a_gpu_that_triton_cannot_launch_on(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(type(driver), "active", property(no_compiler))
     found = encoder_ops.why_no_kernels(torch.device("cuda"))
     assert found == "the packed engine needs triton, and triton cannot launch (Failed to find C compiler.)"
+
+
+@pytest.mark.parametrize(("name", "value"), [("fp32_precision", "tf32"), ("allow_tf32", True)])
+def test_tf32_is_off_unless_a_program_asks_torch_for_it(name: str, value: object) -> None:
+    """By either of torch's names; then a result file says so."""
+    gpu, matmul = torch.device("cuda:0"), torch.backends.cuda.matmul
+    assert describe_device(gpu) == {"device": "cuda:0"}
+    before = matmul.fp32_precision
+    try:
+        setattr(matmul, name, value)
+        assert describe_device(gpu) == {"device": "cuda:0", "tf32": True}
+        assert describe_device(CPU) == {"device": "cpu"}
+    finally:
+        matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_tf32_before_torch_2_9(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=asked))
+    engine = packed_engine.PackedEngine(open_model(MODELS / "bert"))
+    monkeypatch.setattr(engine, "_device", torch.device("cuda:0"))
+    assert ("tf32" in engine.describe()) == asked
 
 
 @pytest.mark.parametrize(("device", "chosen"), [("cuda:1", ["cuda:1"]), ("cpu", [])])

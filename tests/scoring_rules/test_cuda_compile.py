@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from cuda_resources import (
     BLOCKS_PER_MULTIPROCESSOR,
     MULTIPROCESSOR,
     RESERVED_BYTES,
+    ROW_KERNELS,
+    ROW_THREADS,
     TILE_KERNELS,
     Figures,
     compile_kernels,
@@ -24,6 +27,7 @@ from cuda_resources import (
     nvcc_version,
 )
 
+CUDA = Path(__file__).resolve().parents[2] / "csrc" / "cuda"
 NVCC = shutil.which("nvcc")
 REPORT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "cuda-resources.json"
 
@@ -57,6 +61,26 @@ def test_two_blocks_with_tiles_fit_a_multiprocessor(kernels: dict[str, Figures],
         assert BLOCKS_PER_MULTIPROCESSOR * shared <= MULTIPROCESSOR[architecture], name
 
 
+def test_blocks_are_those_of_the_launches(kernels: dict[str, Figures]) -> None:
+    assert set(ROW_KERNELS) <= set(kernels)
+    for source, name, threads in (
+        ("tile.h", "kThreads", BLOCK_THREADS),
+        ("rule_backward.cu", "kFlatThreads", BLOCK_THREADS),
+        ("class_sweep.h", "kRowThreads", ROW_THREADS),
+    ):
+        assert f"constexpr int {name} = {threads};" in (CUDA / source).read_text(encoding="utf-8")
+    launches = "".join(source.read_text(encoding="utf-8") for source in CUDA.glob("*.cu"))
+    assert set(re.findall(r"launch\((\w+)[^,]*, [^;]*?, kRowThreads", launches)) == set(ROW_KERNELS)
+
+
+def test_occupancy_is_predicted(kernels: dict[str, Figures]) -> None:
+    for name, kernel in kernels.items():
+        has_tiles = name.split("<")[0] in TILE_KERNELS
+        assert kernel["occupancy"] == (
+            BLOCKS_PER_MULTIPROCESSOR * BLOCK_THREADS / 2048 if has_tiles else 1
+        ), name
+
+
 def test_the_report_is_of_these_kernels(kernels: dict[str, Figures], architecture: str) -> None:
     """And of these figures, where the compiler is the same."""
     assert NVCC is not None
@@ -72,7 +96,7 @@ def test_bad_code_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "bad.cu"
     source.write_text("__global__ void kernel(float* x) { x = missing; }")
     with pytest.raises(RuntimeError, match="missing"):
-        compile_kernels(NVCC, source, ARCHITECTURES[0])
+        compile_kernels(NVCC, source, next(iter(ARCHITECTURES)))
 
 
 def test_a_spill_is_seen(tmp_path: Path) -> None:
@@ -87,5 +111,5 @@ def test_a_spill_is_seen(tmp_path: Path) -> None:
           for (int i = 0; i < 96; ++i) x[i * 1024 + threadIdx.x] = held[(i * 7) % 96] * held[i];
         }
     """)
-    (figures,) = compile_kernels(NVCC, source, ARCHITECTURES[0]).values()
+    (figures,) = compile_kernels(NVCC, source, next(iter(ARCHITECTURES))).values()
     assert figures["spill_bytes"] > 0

@@ -56,7 +56,7 @@ def test_every_kernel_is_compiled(compiled: dict[str, Any], functions: set[str])
         of_this = [kernel for kernel in compiled["kernels"] if kernel["capability"] == capability]
         assert {kernel["function"] for kernel in of_this} == functions
         for kernel in ("attention-64", "gelu", "add-norm-post-768", "statistics", "target-sweep"):
-            assert {(kernel, capability, dtype) for dtype in ("float32", "bfloat16")} <= names
+            assert {(kernel, capability, dtype) for dtype in ("float32", "bfloat16", "float16")} <= names
 
 
 def test_no_register_is_spilled_and_shared_memory_suffices(compiled: dict[str, Any]) -> None:

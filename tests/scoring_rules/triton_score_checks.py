@@ -62,6 +62,13 @@ def test_odd_shapes(vocab_size: int, num_features: int, num_rows: int) -> None:
 
 
 @poisoned
+@pytest.mark.parametrize("num_rows", [17, 63, 64, 511, 512])
+def test_rows_at_the_edges_of_blocks(num_rows: int) -> None:
+    problem = make_problem(129, 33, num_rows, num_ignored=0)
+    check_against_reference(problem, problem.target)
+
+
+@poisoned
 def test_rows_of_no_and_of_many_targets() -> None:
     """In any order, some of them twice, and rows with all classes for targets."""
     problem = make_problem(700, 64, 5, num_ignored=0)

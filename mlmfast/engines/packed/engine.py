@@ -25,7 +25,7 @@ from mlmfast.engines.packed.memory import (
 )
 from mlmfast.engines.packed.spec import EncoderSpec
 from mlmfast.engines.packed.weights import read_weights
-from mlmfast.engines.torch_device import choose_device, use_one_thread
+from mlmfast.engines.torch_device import choose_device, describe_device, use_one_thread
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
 from mlmfast.kernels.encoder_ops import choose_encoder_impl, encoder_operators, why_no_model
 from mlmfast.scheduling.batches import in_batch_order
@@ -110,7 +110,7 @@ class PackedEngine:
         return {
             "engine": "packed",
             "precision": self._precision,
-            "device": str(self._device),
+            **describe_device(self._device),
             "impl": self._operators.impl,
             "versions": versions,
         }
