@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from student_models import make_student
+from test_agreement import texts_for
 from tiny_models import read_lines
 
 import mlmfast
@@ -16,6 +18,8 @@ from mlmfast.scorer import open_model
 
 TEXTS = [*read_lines("inaugural.txt")[:6], "", "a", "The [MASK] of the people"]
 Export = Callable[..., Path]
+FAMILIES = ("roberta", "distilbert", "albert", "electra", "mpnet", "deberta-v2", "modernbert", "esm2")
+"""Beside bert; other models have the code of one of these."""
 
 
 def test_a_token_student_scores_as_in_torch(exported: Export, students: dict[str, Path]) -> None:
@@ -33,6 +37,22 @@ def test_a_token_student_scores_as_in_torch(exported: Export, students: dict[str
             assert [t.log_prob for t in found.tokens] == pytest.approx(
                 [t.log_prob for t in expected.tokens], abs=1e-4
             )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_students_of_other_families_score_as_in_torch(name: str, exported: Export, tmp_path: Path) -> None:
+    student = make_student(tmp_path / "student", name, head="token")
+    texts = texts_for(name)
+    with (
+        mlmfast.load(student, engine="torch", workers=1) as torch_scorer,
+        mlmfast.load(exported(student, "single-pass"), workers=1) as scorer,
+    ):
+        found, expected = (
+            [token.log_prob for result in one.score(texts) for token in result.tokens]
+            for one in (scorer, torch_scorer)
+        )
+    assert len(expected) > 50
+    assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_cls_student_scores_as_in_torch(exported: Export, students: dict[str, Path]) -> None:
