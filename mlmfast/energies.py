@@ -16,6 +16,7 @@ import numpy as np
 from mlmfast.engines import Outputs
 from mlmfast.errors import InputError, SettingsError
 from mlmfast.plans import ScoringPlan, check_whole
+from mlmfast.random_streams import random_stream
 from mlmfast.tokenization import Tokenizer
 from mlmfast.types import Int64Array
 from mlmfast.window_groups import windows_of
@@ -50,9 +51,7 @@ class EnergySettings:
         int64[num_samples], some of them several times."""
         if self.num_samples is None or len(tokens) == 0:
             return tokens
-        stream = np.random.SeedSequence(self.seed, spawn_key=(number,))
-        draws = np.random.Generator(np.random.Philox(stream)).integers(len(tokens), size=self.num_samples)
-        return tokens[draws]
+        return tokens[random_stream(self.seed, number).integers(len(tokens), size=self.num_samples)]
 
 
 def energies(

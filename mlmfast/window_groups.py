@@ -1,11 +1,14 @@
-"""How many texts make a window, and so how soon results come and how much memory they take."""
+"""How many texts make a window, and so how soon results come and how much memory they take; and how any
+stream is cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from mlmfast.scheduling import Masking
 
+Item = TypeVar("Item")
 WINDOW_TEXTS = 512
 WINDOW_ROW_TOKENS = 1 << 17
 """What bounds a window: texts, and tokens of their rows as estimated."""
@@ -21,24 +24,32 @@ def _row_tokens(text: object, masking: Masking) -> int:
 
 def windows_of(groups: Iterable[Sequence[object]], masking: Masking) -> Iterator[list[Sequence[object]]]:
     """Consecutive groups, as many as make a window; an empty one counts as a text."""
-    window: list[Sequence[object]] = []
-    num_texts = size = 0
-    source = iter(groups)
-    while True:
-        try:
-            group = next(source)
-        except StopIteration:
-            break
-        except Exception:
-            # The texts before the failure are scored before it is passed on.
-            if window:
-                yield window
-            raise
-        window.append(group)
-        num_texts += max(len(group), 1)
-        size += sum(_row_tokens(text, masking) for text in group)
-        if num_texts >= WINDOW_TEXTS or size >= WINDOW_ROW_TOKENS:
-            yield window
-            window, num_texts, size = [], 0, 0
-    if window:
-        yield window
+
+    def sizes_of(group: Sequence[object]) -> tuple[int, int]:
+        return max(len(group), 1), sum(_row_tokens(text, masking) for text in group)
+
+    return consecutive(groups, (WINDOW_TEXTS, WINDOW_ROW_TOKENS), sizes_of)
+
+
+def consecutive(
+    items: Iterable[Item],
+    limits: tuple[int, ...],
+    sizes_of: Callable[[Item], tuple[int, ...]] = lambda item: (1,),
+) -> Iterator[list[Item]]:
+    """Lists of consecutive items, each ended by the item with which a sum of sizes reaches its limit. What
+    came before a failure of the source comes out before it."""
+    found: list[Item] = []
+    totals = [0] * len(limits)
+    try:
+        for item in items:
+            found.append(item)
+            totals = [total + size for total, size in zip(totals, sizes_of(item), strict=True)]
+            if any(total >= limit for total, limit in zip(totals, limits, strict=True)):
+                yield found
+                found, totals = [], [0] * len(limits)
+    except Exception:
+        if found:
+            yield found
+        raise
+    if found:
+        yield found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
 from mlmfast.plans import ScoringPlan
 from mlmfast.results import TextScore, TokenColumns
-from mlmfast.scheduling import mask_rows, pack, row_batch, share_rows, truncate, window
+from mlmfast.scheduling import mask_rows, pack_for_workers, row_batch, share_rows, truncate, window
 from mlmfast.scheduling.segments import (
     Segments,
     at_first_token,
@@ -40,8 +40,6 @@ UNSPACED = re.compile(
     "\U00020000-\U0003ffff]"
 )
 """Letters of scripts written without spaces: Thai, Lao, Burmese, Khmer, Kana, Han."""
-LEAST_SHARE_TOKENS = 256
-"""A batch below this is not divided among workers: each would read all weights for little work."""
 LONGEST_LONE_WORD = 64
 """Tokens of a text that is one word, beyond which word boundaries were plainly not found."""
 
@@ -98,8 +96,8 @@ class Window:
     def batches_of(self, rows: Int64Array) -> list[Int64Array]:
         """Some of the window's rows, int64[r], as batches of row indices for all workers."""
         lengths = self._segments.texts.lengths[self.rows.text_index[rows]]
-        share = max(-(-int(lengths.sum()) // self._plan.num_workers), LEAST_SHARE_TOKENS)
-        return [rows[batch] for batch in pack(lengths, min(self._plan.max_batch_tokens, share))]
+        batches = pack_for_workers(lengths, self._plan.max_batch_tokens, self._plan.num_workers)
+        return [rows[batch] for batch in batches]
 
     def batch(self, indices: Int64Array) -> tuple[RowBatch, Int64Array]:
         """One of `batches` as an engine takes it, and where its results go."""

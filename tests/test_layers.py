@@ -14,7 +14,7 @@ import mlmfast
 
 PACKAGE = Path(mlmfast.__file__).parent
 FLOORS = (
-    ("types", "errors", "results", "extras", "_core", "data"),
+    ("types", "errors", "results", "extras", "random_streams", "_core", "data"),
     ("io", "tokenization", "scheduling", "kernels"),
     ("engines", "models", "functional", "nn"),
     (

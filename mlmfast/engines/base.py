@@ -35,6 +35,11 @@ class Outputs:
     logit: bool = False
     logits: bool = False
 
+    def require_values_alone(self) -> None:
+        """Raises SettingsError for what a distribution over the vocabulary has, which a student does not."""
+        if self != Outputs():
+            raise SettingsError(f"a student gives values alone, not {self}")
+
 
 class Engine(Protocol):
     """Forwards batches of rows. Called from several threads at once."""

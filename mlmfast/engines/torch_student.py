@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.torch_load import BUFFERS, UNUSED, quiet_transformers, some_of
-from mlmfast.errors import ModelError, SettingsError
+from mlmfast.errors import ModelError
 from mlmfast.models.heads import BIAS, FLOATS, WEIGHT, modern_name
 from mlmfast.types import Int32Array, Int64Array, TargetOutputs
 
@@ -32,8 +32,7 @@ class StudentHead:
         self, hidden: torch.Tensor, target_ids: Int32Array, offsets: Int64Array, outputs: Outputs
     ) -> TargetOutputs:
         """Raises SettingsError for outputs that only a distribution over the vocabulary has."""
-        if outputs != Outputs():
-            raise SettingsError(f"a student gives values alone, not {outputs}")
+        outputs.require_values_alone()
         values = torch.nn.functional.linear(hidden.float(), self.weight, self.bias)[:, 0]  # [u]
         counts = torch.from_numpy(offsets).diff().to(values.device)
         return TargetOutputs(log_prob=values.repeat_interleave(counts).cpu().numpy())

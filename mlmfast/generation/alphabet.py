@@ -27,20 +27,28 @@ def allowed_tokens(
 
     Raises SettingsError for a token that there is not, or that may not be sampled, and if none is left.
     """
-    allowed = np.zeros(vocab_size, dtype=bool)
     if not allow and tokenizer.protein:
         allow = (RESIDUES,)
     if allow:
+        allowed = np.zeros(vocab_size, dtype=bool)
         allowed[_ids_of(allow, tokenizer, "allow")] = True
     else:
-        known = tokenizer.vocabulary[:vocab_size]
-        allowed[: len(known)] = [token != "" for token in known]
+        allowed = ordinary_tokens(tokenizer, vocab_size)
         allowed[_never_sampled(tokenizer)] = False
     if forbid:
         allowed[_ids_of(forbid, tokenizer, "forbid")] = False
     if not allowed.any():
         raise SettingsError("no token may be sampled: allow others, or forbid fewer")
     return allowed
+
+
+def ordinary_tokens(tokenizer: Tokenizer, vocab_size: int) -> BoolArray:
+    """bool[V], the ids that have a token which is not special; the unknown token is ordinary."""
+    known = tokenizer.vocabulary[:vocab_size]
+    ordinary = np.zeros(vocab_size, dtype=bool)
+    ordinary[: len(known)] = [token != "" for token in known]
+    ordinary[sorted(tokenizer.special.all_ids)] = False
+    return ordinary
 
 
 def _ids_of(given: Iterable[str], tokenizer: Tokenizer, option: str) -> Int64Array:

@@ -12,6 +12,7 @@ from mlmfast.generation.distribution import Distribution, Float64Array
 from mlmfast.generation.requests import Asking, Draw, Drawn, Potentials
 from mlmfast.generation.settings import GenerationSettings
 from mlmfast.generation.state import StartState
+from mlmfast.random_streams import random_stream
 from mlmfast.scorer import Scorer
 from mlmfast.types import BoolArray, Int32Array, Int64Array
 
@@ -56,8 +57,7 @@ class Chain:
         self.input_ids: Int32Array = start.input_ids.copy()
         self.free: Int64Array = np.flatnonzero(start.is_free)
         self.ordinary: Int64Array = np.flatnonzero(start.is_free | ~is_special)
-        seed = np.random.SeedSequence(settings.seed, spawn_key=(number,))
-        self.random = np.random.Generator(np.random.Philox(seed))
+        self.random = random_stream(settings.seed, number)
         self._token_type_ids = start.token_type_ids
         self._mask_id = special.mask_id
         self._distributions = distributions

@@ -11,7 +11,7 @@ from mlmfast.engines import Outputs
 from mlmfast.errors import ModelError
 from mlmfast.generation.distribution import Float64Array, draw
 from mlmfast.generation.requests import Draw, Drawn, Potentials, Request
-from mlmfast.scheduling import pack, row_batch
+from mlmfast.scheduling import pack_for_workers, row_batch
 from mlmfast.scheduling.csr import offsets_of
 from mlmfast.scorer import Scorer
 from mlmfast.types import (
@@ -23,7 +23,6 @@ from mlmfast.types import (
     TargetOutputs,
     TokenizedTexts,
 )
-from mlmfast.windows import LEAST_SHARE_TOKENS
 
 MAX_LOGITS = 1 << 24
 """Logits held at a time, 64 MiB, unless one row has more."""
@@ -104,8 +103,7 @@ class ChainRows:
     def batches_of(self, rows: Int64Array) -> list[Int64Array]:
         """See workers.RowSource."""
         lengths = self._texts.lengths[self._rows.text_index[rows]]
-        share = max(-(-int(lengths.sum()) // self._num_workers), LEAST_SHARE_TOKENS)
-        return [rows[batch] for batch in pack(lengths, min(self._max_batch_tokens, share))]
+        return [rows[b] for b in pack_for_workers(lengths, self._max_batch_tokens, self._num_workers)]
 
     def batch(self, indices: Int64Array) -> tuple[RowBatch, Int64Array]:
         """See workers.RowSource."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlmfast.errors import SettingsError
-from mlmfast.generation.alphabet import allowed_tokens
+from mlmfast.generation.alphabet import allowed_tokens, ordinary_tokens
 from mlmfast.generation.chain import Chain, Distributions
 from mlmfast.generation.distribution import Distribution
 from mlmfast.generation.mask_predict import MaskPredict
@@ -22,6 +22,7 @@ from mlmfast.generation.state import ChainState, StartState
 from mlmfast.plans import check_whole
 from mlmfast.scorer import Scorer
 from mlmfast.types import BoolArray
+from mlmfast.window_groups import consecutive
 
 SAMPLER_CLASSES: dict[str, Callable[[Chain], Sampler]] = {
     **dict.fromkeys(POSITIONS, Resampler),
@@ -59,7 +60,7 @@ def generate(
         Chain(number, start, scorer, settings, distributions)
         for number, start in enumerate(starts, first_chain)
     )
-    return (states for group in groups_of(chains, num_together) for states in finish(scorer, group))
+    return (states for group in consecutive(chains, (num_together,)) for states in finish(scorer, group))
 
 
 def distributions_of(
@@ -86,35 +87,10 @@ def sampled_tokens(scorer: Scorer, allowed: BoolArray | None) -> BoolArray:
         return allowed_tokens(tokenizer, vocab_size)
     if not isinstance(allowed, np.ndarray) or allowed.dtype != bool or allowed.shape != (vocab_size,):
         raise SettingsError(f"allowed is {allowed!r:.60}; expected bool[{vocab_size}], one for each token")
-    tokens = np.zeros(vocab_size, dtype=bool)
-    known = tokenizer.vocabulary[:vocab_size]
-    tokens[: len(known)] = [token != "" for token in known]
-    tokens[sorted(tokenizer.special.all_ids)] = False
-    tokens &= allowed
+    tokens = allowed & ordinary_tokens(tokenizer, vocab_size)
     if not tokens.any():
         raise SettingsError("allowed holds no token that can be sampled; special tokens never are")
     return tokens
-
-
-def groups_of(chains: Iterable[Chain], size: int) -> Iterator[list[Chain]]:
-    """Consecutive chains; what fails is raised after the group of those before it."""
-    group: list[Chain] = []
-    source = iter(chains)
-    while True:
-        try:
-            chain = next(source)
-        except StopIteration:
-            break
-        except Exception:
-            if group:
-                yield group
-            raise
-        group.append(chain)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def finish(scorer: Scorer, chains: Sequence[Chain]) -> list[list[ChainState]]:

@@ -13,6 +13,7 @@ from mlmfast.generation.start_settings import StartSettings
 from mlmfast.generation.start_tokens import StartTokenizer, StartTokens
 from mlmfast.generation.state import StartState
 from mlmfast.plans import check_whole
+from mlmfast.random_streams import random_stream
 from mlmfast.scorer import Scorer
 from mlmfast.types import BoolArray, Int32Array, Int64Array
 
@@ -69,8 +70,7 @@ class StartMaker:
 
     def start(self, text: str, chain: int) -> StartState:
         """The beginning of a chain. Raises InputError for a text that is not valid, too long or all fixed."""
-        seeds = np.random.SeedSequence(self._seed, spawn_key=(chain, 1))
-        draws = np.random.Generator(np.random.Philox(seeds))
+        draws = random_stream(self._seed, chain, 1)
         tokens = self._tokenizer.tokens(text, then_mask=self._lengths is not None)
         if self._lengths is not None:
             tokens = tokens.with_masks(self._num_masks(tokens, self._lengths, draws))

@@ -8,11 +8,10 @@ import numpy as np
 
 from mlmfast.errors import ModelError
 from mlmfast.proteins.protein import Protein, Row
-from mlmfast.scheduling import pack, row_batch
+from mlmfast.scheduling import pack_for_workers, row_batch
 from mlmfast.scheduling.csr import offsets_of, ranges, select
 from mlmfast.scorer import Scorer
 from mlmfast.types import Float32Array, Int64Array, MaskedRows, RowBatch, TargetOutputs, TokenizedTexts
-from mlmfast.windows import LEAST_SHARE_TOKENS
 
 Reading = tuple[Row, int]
 """A position of a row, in residues of the wild type."""
@@ -52,8 +51,7 @@ class ResidueRows:
 
     def batches_of(self, rows: Int64Array) -> list[Int64Array]:
         lengths = self._texts.lengths[self.rows.text_index[rows]]
-        share = max(-(-int(lengths.sum()) // self._num_workers), LEAST_SHARE_TOKENS)
-        return [rows[batch] for batch in pack(lengths, min(self._max_batch_tokens, share))]
+        return [rows[b] for b in pack_for_workers(lengths, self._max_batch_tokens, self._num_workers)]
 
     def batch(self, indices: Int64Array) -> tuple[RowBatch, Int64Array]:
         return row_batch(self._texts, self.rows, indices, self._mask_id)

@@ -14,7 +14,7 @@ from mlmfast.proteins.mutations import RESIDUES, Mutation, Variant, parse_varian
 from mlmfast.proteins.protein import OVERLONG, prepare_wild_type, protein_of
 from mlmfast.proteins.readings import Reading, read
 from mlmfast.scorer import Scorer
-from mlmfast.window_groups import WINDOW_ROW_TOKENS
+from mlmfast.window_groups import WINDOW_ROW_TOKENS, consecutive
 
 Float64Array = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class VariantScorer:
 
     def score_or_pass(self, variants: Iterable[Variant | InputError]) -> Iterator[Float64Array | InputError]:
         """The same, with an InputError in the place of a variant passed on in its place."""
-        for chunk in chunks(variants, self.num_at_once):
+        for chunk in consecutive(variants, (self.num_at_once,)):
             readable = [variant for variant in chunk if not isinstance(variant, InputError)]
             scores = iter(np.stack([model.scores(readable) for model in self.models], axis=1))
             for variant in chunk:
@@ -189,22 +189,3 @@ def is_of_wild_type(reading: Reading) -> bool:
     """Whether it is of the wild type, with one position masked at most."""
     row, _ = reading
     return not row.changed and len(row.masked) <= 1
-
-
-def chunks(
-    variants: Iterable[Variant | InputError], num_at_once: int
-) -> Iterator[list[Variant | InputError]]:
-    """Consecutive variants; those before a failure of the source come out before it."""
-    chunk: list[Variant | InputError] = []
-    try:
-        for variant in variants:
-            chunk.append(variant)
-            if len(chunk) == num_at_once:
-                yield chunk
-                chunk = []
-    except Exception:
-        if chunk:
-            yield chunk
-        raise
-    if chunk:
-        yield chunk

@@ -2,7 +2,7 @@
 
 from mlmfast.scheduling.batches import expand, pad, row_batch
 from mlmfast.scheduling.masking import Masking, mask_rows
-from mlmfast.scheduling.packing import pack
+from mlmfast.scheduling.packing import pack, pack_for_workers
 from mlmfast.scheduling.segments import Segments, truncate, window
 from mlmfast.scheduling.sharing import share_rows
 
@@ -12,6 +12,7 @@ __all__ = [
     "expand",
     "mask_rows",
     "pack",
+    "pack_for_workers",
     "pad",
     "row_batch",
     "share_rows",

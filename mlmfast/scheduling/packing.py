@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from mlmfast.errors import SettingsError
 from mlmfast.types import Int64Array
 
+LEAST_SHARE_TOKENS = 256
+"""A batch below this is not divided among workers: each would read all weights for little work."""
+
 
 def pack(lengths: NDArray[np.int64], max_batch_tokens: int) -> list[Int64Array]:
     """Row indices of each batch, longest rows first, rows of one length in their order.
@@ -26,3 +29,9 @@ def pack(lengths: NDArray[np.int64], max_batch_tokens: int) -> list[Int64Array]:
         batches.append(order[start:end])
         start = end
     return batches
+
+
+def pack_for_workers(lengths: NDArray[np.int64], max_batch_tokens: int, num_workers: int) -> list[Int64Array]:
+    """As `pack`, the budget lowered so that the rows give each worker a batch, where there are enough."""
+    share = max(-(-int(lengths.sum()) // num_workers), LEAST_SHARE_TOKENS)
+    return pack(lengths, min(max_batch_tokens, share))

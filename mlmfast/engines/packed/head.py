@@ -8,7 +8,6 @@ from torch import Tensor
 from mlmfast.engines.base import Outputs
 from mlmfast.engines.packed.spec import EncoderSpec
 from mlmfast.engines.packed.weights import Linear, VocabularyHead
-from mlmfast.errors import SettingsError
 from mlmfast.kernels import score_chunked
 from mlmfast.kernels.encoder_inputs import Layout
 from mlmfast.kernels.encoder_ops import EncoderOperators
@@ -54,8 +53,7 @@ class Head:
         place = torch.repeat_interleave(counts, output_size=num_targets)  # [t]
         weights = self._weights
         if isinstance(weights, Linear):
-            if outputs != Outputs():
-                raise SettingsError(f"a student gives values alone, not {outputs}")
+            outputs.require_values_alone()
             return {"log_prob": weights(states)[place, 0]}
         features = self._features(weights, states)
         request = ScoreRequest(
