@@ -38,7 +38,7 @@ from mlmfast.types import BoolArray, Int32Array
 
 SEED = 0
 BASELINE, GATHERED = "Hugging Face, float32, all logits", "torch, float32, head at the sampled places"
-PRECISIONS = {"float32": EXACT, "bf16x3": EXACT, "bfloat16": ROUNDED}
+PRECISIONS = {"float32": EXACT, "bf16x3": EXACT, "bf16x4": EXACT, "bfloat16": ROUNDED}
 WANTED_RATIO = 4.0
 COLUMNS = (
     "contestant",
@@ -177,7 +177,9 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=40, help="tokens of a chain, special ones not counted")
     parser.add_argument("--steps", type=int, default=10, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bf16x3"])
+    parser.add_argument(
+        "--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bf16x3", "bf16x4"]
+    )
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
 

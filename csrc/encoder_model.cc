@@ -103,7 +103,7 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
       sequence(sequence_kernels(isa)),
       products(matrix_kernels(precision, isa)),
       // The head sees few rows and its errors are not averaged away by later layers.
-      head_products(matrix_kernels(precision == Precision::bf16x3 ? precision : Precision::float32, isa)) {
+      head_products(matrix_kernels(sums_parts(precision) ? precision : Precision::float32, isa)) {
   word_embeddings = EmbeddingTable(weights.tensor(Role::word_embeddings));
   if (spec.position == Position::absolute) position_embeddings = weights.floats(Role::position_embeddings);
   if (spec.type_vocab_size > 0) type_embeddings = weights.floats(Role::token_type_embeddings);

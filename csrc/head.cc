@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/head_kernels.h"
@@ -17,8 +18,8 @@
 namespace mlmfast {
 namespace {
 
-constexpr int64_t kCacheFloats = 128 * 1024;  // 512 KB: a row chunk and a tile's weights fit in L2 together
-constexpr int64_t kPassingFloats = 1024 * 1024;  // of rows, where weights are packed by tile: 4 MB
+constexpr int64_t kCacheWords = 128 * 1024;  // 512 KB: a row chunk and a tile's weights fit in L2 together
+constexpr int64_t kPassingWords = 1024 * 1024;  // of rows, where weights are packed by tile: 4 MB
 constexpr int64_t kMaxTileColumns = 512;
 constexpr int64_t kBlockRows = 64;            // whole blocks of every kernel; a block's logits stay in L2
 constexpr int64_t kFindSlack = 16;            // floats find_greater may read past a tile
@@ -26,6 +27,11 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Of a row of `size` values as a factor.
+int64_t row_words(const MatrixKernels& kernels, int64_t size) {
+  return ceil_div(size, kernels.row_unit) * kernels.row_unit / kernels.values_per_word * kernels.num_planes;
+}
 
 double log_of_sum(const LogitSums& s) { return std::log1p(double{s.num_max} - 1 + s.rest); }
 
@@ -74,8 +80,9 @@ class Head::Pass {
       workspace_.decoder.emplace(head_.products_);
     }
     const int64_t num_rows = static_cast<int64_t>(workspace_.row_indices.size());
-    const int64_t floats = head_.packing_ == Packing::once ? kCacheFloats : kPassingFloats;
-    const int64_t max_rows = std::max(kBlockRows, floats / head_.hidden_size() / kBlockRows * kBlockRows);
+    const int64_t words = head_.packs_by_tile_ ? kPassingWords : kCacheWords;
+    const int64_t max_rows =
+        std::max(kBlockRows, words / row_words(head_.products_, head_.hidden_size()) / kBlockRows * kBlockRows);
     const int64_t num_chunks = ceil_div(num_rows, max_rows);
     for (int64_t c = 0; c < num_chunks; ++c) {
       start_rows(c * num_rows / num_chunks, (c + 1) * num_rows / num_chunks);
@@ -134,11 +141,20 @@ class Head::Pass {
     int64_t first_column;
   };
   Classes packed(int64_t first, int64_t columns) {
-    if (head_.packing_ == Packing::once) return {head_.decoder_, first};
-    const auto read = [&](int64_t row, int64_t count, float* rows) { head_.weight_(first + row, count, rows); };
+    if (!head_.packs_by_tile_) return {head_.decoder_, first};
+    const WeightView& weight = head_.weight_;
     const float* bias = head_.bias_ == nullptr ? nullptr : head_.bias_ + first;
-    workspace_.decoder->assign(read, bias, columns, head_.hidden_size());
-    return {*workspace_.decoder, 0};
+    Linear& decoder = *workspace_.decoder;
+    if (weight.dtype == DType::bf16 && head_.products_.precision == Precision::bfloat16) {
+      const uint16_t* words = reinterpret_cast<const uint16_t*>(weight.data);
+      decoder.assign_bf16(words + first * weight.columns, bias, columns, weight.columns);
+    } else {
+      const auto read = [&](int64_t row, int64_t count, float* rows) {
+        weight.read((first + row) * weight.columns, count * weight.columns, rows);
+      };
+      decoder.assign(read, bias, columns, weight.columns);
+    }
+    return {decoder, 0};
   }
 
   // Ranks compare against the target's logit, so it must be known before the tiles pass; the same
@@ -257,20 +273,29 @@ class Head::Pass {
   Workspace& workspace_;
 };
 
-Head::Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
-           int64_t hidden_size, Precision precision, Isa isa, Packing packing)
+Head::Head(int64_t vocab_size, int64_t hidden_size, Isa isa, const MatrixKernels& products, Linear decoder)
     : vocab_size_(vocab_size),
       hidden_size_(hidden_size),
       isa_(isa),
       kernels_(head_kernels(isa)),
-      products_(matrix_kernels(precision, isa)),
-      packing_(packing),
-      weight_(packing == Packing::by_tile ? weight : ReadRows()),
-      bias_(packing == Packing::by_tile ? bias : nullptr),
-      decoder_(packing == Packing::by_tile ? Linear(products_)
-                                           : Linear(weight, bias, vocab_size, hidden_size, products_)) {
+      products_(products),
+      decoder_(std::move(decoder)) {
   const int64_t unit = std::max(kHeadColumns, products_.panel_columns);
-  tile_columns_ = unit * std::clamp(kCacheFloats / (hidden_size * unit), int64_t{1}, kMaxTileColumns / unit);
+  const int64_t columns = kCacheWords / row_words(products_, hidden_size);
+  tile_columns_ = unit * std::clamp(columns / unit, int64_t{1}, kMaxTileColumns / unit);
+}
+
+Head::Head(const WeightView& weight, const float* bias, Precision precision, Isa isa)
+    : Head(weight.rows, weight.columns, isa, matrix_kernels(precision, isa), Linear(matrix_kernels(precision, isa))) {
+  packs_by_tile_ = true;
+  weight_ = weight;
+  bias_ = bias;
+}
+
+Head::Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
+           int64_t hidden_size, Precision precision, Isa isa)
+    : Head(vocab_size, hidden_size, isa, matrix_kernels(precision, isa),
+           Linear(weight, bias, vocab_size, hidden_size, matrix_kernels(precision, isa))) {
   if (subset == nullptr) return;
   const int64_t padded = ceil_div(vocab_size, tile_columns_) * tile_columns_;
   float* penalty = subset_penalty_.reserve(padded);
@@ -279,8 +304,13 @@ Head::Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int
 }
 
 void Head::score(const HeadInputs& inputs, const HeadOutputs& outputs) const {
-  thread_local Workspace workspace;
-  Pass(*this, inputs, outputs, workspace).run();
+  if (packs_by_tile_) {
+    Workspace workspace;
+    Pass(*this, inputs, outputs, workspace).run();
+  } else {
+    thread_local Workspace workspace;
+    Pass(*this, inputs, outputs, workspace).run();
+  }
 }
 
 void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vocab_size) {

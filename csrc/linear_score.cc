@@ -14,10 +14,7 @@ constexpr int64_t kMinRows = 64;  // of a thread
 
 void linear_score(const LinearScore& call, const HeadInputs& inputs, const LinearScores& outputs) {
   const int64_t columns = call.weight.columns, num_rows = inputs.num_rows;
-  const auto read = [&](int64_t first, int64_t count, float* rows) {
-    call.weight.read(first * columns, count * columns, rows);
-  };
-  const Head head(read, call.bias, nullptr, call.weight.rows, columns, call.precision, call.isa, Packing::by_tile);
+  const Head head(call.weight, call.bias, call.precision, call.isa);
   const bool needs_sums = outputs.lse != nullptr || std::any_of(call.rules.begin(), call.rules.end(), [](const auto& r) {
                             return r.rule != Rule::log;
                           });

@@ -41,18 +41,9 @@ struct Slice {
 };
 
 Slice make_slice(const LinearScoringRule& call, const ClassSlice& classes) {
-  const int64_t columns = call.weight.columns;
-  const auto read = [&call, classes, columns](int64_t first, int64_t count, float* rows) {
-    call.weight.read((classes.begin + first) * columns, count * columns, rows);
-  };
   const float* bias = call.bias == nullptr ? nullptr : call.bias + classes.begin;
-  return {classes,
-          Head(read, bias, nullptr, classes.end - classes.begin, columns, call.precision, call.isa, Packing::by_tile),
-          {},
-          {},
-          {},
-          {},
-          {}};
+  const WeightView weight = call.weight.slice(classes.begin, classes.end);
+  return {classes, Head(weight, bias, call.precision, call.isa), {}, {}, {}, {}, {}};
 }
 
 class Forward {

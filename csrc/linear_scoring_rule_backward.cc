@@ -18,8 +18,9 @@ namespace {
 // them are left factors of the product with the input, and right ones of the product with the weight.
 
 constexpr int64_t kPackedWords = 2048 * 1024;  // of a chunk of rows, in both forms: 8 MB
-constexpr int64_t kTileWords = 96 * 1024;      // of a tile of classes
-constexpr int64_t kMaxTileClasses = 192;
+constexpr int64_t kTileWords = 192 * 1024;     // of a tile of classes
+constexpr int64_t kMaxTileClasses = 384;
+constexpr int64_t kPartClasses = 192;         // of a tile, whose gradients by the weight wait to be rounded
 constexpr int64_t kBlockFloats = 128 * 1024;  // logits that stay in L2
 
 enum Column { kLse, kA, kB, kUnused, kU, kD, kTargetGradient };
@@ -40,18 +41,16 @@ void store_as(DType dtype, const float* values, int64_t count, void* out, int64_
   }
 }
 
-// Scratch of one thread; it grows to the largest call and stays.
+// Scratch of one thread.
 struct Workspace {
   explicit Workspace(const MatrixKernels& k)
-      : kernels(&k),
-        input(k),
+      : input(k),
         input_transposed(k),
         gradients_by_row(k),
         weight(k),
         weight_transposed(k),
         gradients_by_class(k) {}
 
-  const MatrixKernels* kernels;
   Linear input;               // [rows, D] of the chunk
   Linear input_transposed;    // [D, rows]
   Linear gradients_by_row;    // [rows, classes] of the tile
@@ -59,10 +58,10 @@ struct Workspace {
   Operand weight_transposed;  // [D, classes]
   Operand gradients_by_class;  // [classes, rows]
   AlignedBuffer lanes;         // [kNumLanes, rows]
-  AlignedBuffer floats;        // [rows, D], then the gradient by the input, transposed: [D, rows]
+  AlignedBuffer floats;        // [rows, D], then the gradient by the input, transposed: [panels, D, rows of a panel]
   AlignedBuffer classes;       // [classes, D]
-  // One after the other: logits [classes, rows of a block], the gradient by the weight [classes, D], the weight
-  // transposed [D, classes], the gradient by the input [rows of a panel, D].
+  // One after the other: logits [classes, rows of a block], the gradient by the weight [classes of a part, D], the
+  // weight transposed [D, classes] or in pairs [classes / 2, D, 2], the gradient by the input [rows of a panel, D].
   AlignedBuffer tile;
   std::vector<float> class_sums;              // [classes]
   std::vector<int64_t> rows;                  // of the call that are not ignored
@@ -70,14 +69,6 @@ struct Workspace {
   std::vector<int64_t> target_offsets;          // [panels + 1]
   std::vector<LogitGradients::Target> tile_targets;
 };
-
-Workspace& workspace_of(const MatrixKernels& kernels) {
-  thread_local std::vector<Workspace> workspaces;
-  for (Workspace& w : workspaces) {
-    if (w.kernels == &kernels) return w;
-  }
-  return workspaces.emplace_back(kernels);
-}
 
 // What one thread does: all rows, a slice of the classes.
 class Backward {
@@ -92,7 +83,7 @@ class Backward {
         gradients_(gradients),
         input_dtype_(input_dtype),
         kernels_(matrix_kernels(call.precision, call.isa)),
-        w_(workspace_of(kernels_)),
+        w_(kernels_),
         columns_(call.input.columns),
         panel_rows_(kernels_.panel_columns) {}
 
@@ -182,9 +173,7 @@ class Backward {
 
   // The gradients by the logits of a tile of classes, and what follows from them.
   void take_classes(int64_t first, int64_t count) {
-    const float* weights = read_classes(first, count);
-    w_.weight.resize(count, columns_);
-    w_.weight.write(0, weights, columns_, count);
+    pack_classes(first, count);
     w_.gradients_by_class.resize(count, num_rows_);
     const OperandView by_class = w_.gradients_by_class.view();
     float* panels = w_.gradients_by_row.reserve(num_rows_, count);
@@ -226,14 +215,61 @@ class Backward {
     }
     if (gradients_.weight != nullptr) add_weight_gradients(first, count);
     if (gradients_.input != nullptr) {
-      float* transposed = w_.tile.reserve(columns_ * count);
-      kernels_.transpose(weights, columns_, count, columns_, transposed, count);
-      w_.weight_transposed.resize(columns_, count);
-      w_.weight_transposed.write(0, transposed, count, columns_);
-      w_.gradients_by_row.add(w_.weight_transposed, w_.floats.data(), padded_rows_);
+      pack_classes_transposed(first, count);
+      for (int64_t r = 0; r < padded_rows_; r += panel_rows_) {
+        float* sums = w_.floats.data() + r * columns_;
+        w_.gradients_by_row.add_part(w_.weight_transposed, r, panel_rows_, sums, panel_rows_);
+      }
     }
   }
 
+  // The weight as it is, where it is bfloat16 and so is the precision, else null.
+  const uint16_t* weight_words() const {
+    const bool is_bf16 = call_.weight.dtype == DType::bf16 && call_.precision == Precision::bfloat16;
+    return is_bf16 ? reinterpret_cast<const uint16_t*>(call_.weight.data) : nullptr;
+  }
+
+  void pack_classes(int64_t first, int64_t count) {
+    w_.weight.resize(count, columns_);
+    if (const uint16_t* words = weight_words()) {
+      w_.weight.write_bf16(0, words + first * columns_, columns_, count);
+    } else {
+      w_.weight.write(0, read_classes(first, count), columns_, count);
+    }
+  }
+
+  void pack_classes_transposed(int64_t first, int64_t count) {
+    w_.weight_transposed.resize(columns_, count);
+    if (const uint16_t* words = weight_words()) {
+      const int64_t num_pairs = round_up(count, kernels_.row_unit) / 2;
+      float* pairs = w_.tile.reserve(num_pairs * columns_);  // of neighbours in a column
+      for (int64_t pair = 0; pair < num_pairs; ++pair) {
+        const int64_t left = std::max<int64_t>(0, std::min<int64_t>(2, count - 2 * pair));
+        pair_rows(words + (first + 2 * pair) * columns_, left, reinterpret_cast<uint16_t*>(pairs + pair * columns_));
+      }
+      const OperandView out = w_.weight_transposed.view();
+      kernels_.transpose(pairs, columns_, num_pairs, columns_, out.words, out.stride);
+    } else {
+      float* transposed = w_.tile.reserve(columns_ * count);
+      kernels_.transpose(read_classes(first, count), columns_, count, columns_, transposed, count);
+      w_.weight_transposed.write(0, transposed, count, columns_);
+    }
+  }
+
+  // The values of num_rows rows, at most 2, alternately; 0 for the rows beyond.
+  void pair_rows(const uint16_t* rows, int64_t num_rows, uint16_t* pairs) const {
+    if (num_rows == 2) {
+      for (int64_t i = 0; i < columns_; ++i) {
+        pairs[2 * i] = rows[i];
+        pairs[2 * i + 1] = rows[columns_ + i];
+      }
+    } else {
+      std::fill_n(pairs, 2 * columns_, uint16_t{0});
+      for (int64_t i = 0; num_rows == 1 && i < columns_; ++i) pairs[2 * i] = rows[i];
+    }
+  }
+
+  // As floats; a bfloat16 weight is read anew for every product.
   const float* read_classes(int64_t first, int64_t count) {
     if (call_.weight.dtype == DType::f32) {
       return reinterpret_cast<const float*>(call_.weight.data) + first * columns_;
@@ -255,16 +291,20 @@ class Backward {
   }
 
   void add_weight_gradients(int64_t first, int64_t count) {
-    float* out = sums_ != nullptr                   ? sums_ + first * columns_
-                 : call_.weight.dtype == DType::f32 ? static_cast<float*>(gradients_.weight) + first * columns_
-                                                    : w_.tile.reserve(tile_classes_ * columns_);
+    if (sums_ == nullptr && call_.weight.dtype != DType::f32) {
+      float* part = w_.tile.reserve(kPartClasses * columns_);
+      for (int64_t begin = 0; begin < count; begin += kPartClasses) {
+        const int64_t classes = std::min(kPartClasses, count - begin);
+        w_.input_transposed.store_part(w_.gradients_by_class, begin, classes, 0, columns_, part, columns_);
+        store_as(call_.weight.dtype, part, classes * columns_, gradients_.weight, (first + begin) * columns_);
+      }
+      return;
+    }
+    float* out = (sums_ != nullptr ? sums_ : static_cast<float*>(gradients_.weight)) + first * columns_;
     if (is_first_) {
       w_.input_transposed.store(w_.gradients_by_class, out, columns_);
     } else {
       w_.input_transposed.add(w_.gradients_by_class, out, columns_);
-    }
-    if (sums_ == nullptr && call_.weight.dtype != DType::f32) {
-      store_as(call_.weight.dtype, out, count * columns_, gradients_.weight, first * columns_);
     }
   }
 
@@ -272,7 +312,7 @@ class Backward {
     float* rows = w_.tile.reserve(panel_rows_ * columns_);
     for (int64_t begin = 0; begin < num_rows_; begin += panel_rows_) {
       const int64_t count = std::min(panel_rows_, num_rows_ - begin);
-      kernels_.transpose(w_.floats.data() + begin, padded_rows_, columns_, count, rows, columns_);
+      kernels_.transpose(w_.floats.data() + begin * columns_, panel_rows_, columns_, count, rows, columns_);
       for (int64_t r = 0; r < count; ++r) {
         store_as(input_dtype_, rows + r * columns_, columns_, gradients_.input,
                  w_.rows[begin_ + begin + r] * columns_);
@@ -287,7 +327,7 @@ class Backward {
   LinearGradients gradients_;
   DType input_dtype_;
   const MatrixKernels& kernels_;
-  Workspace& w_;
+  Workspace w_;
   int64_t columns_, panel_rows_;
   int64_t tile_classes_ = 0;
   bool is_first_ = false;  // chunk
@@ -317,7 +357,7 @@ void clear(const LinearScoringRule& call, const LinearGradients& gradients) {
 void linear_scoring_rule_backward(const LinearScoringRule& call, const float* coefficients, const float* upstream,
                                   const LinearGradients& gradients) {
   if (matrix_kernels(call.precision, call.isa).logit_gradients == nullptr) {
-    throw std::invalid_argument("gradients in precision int8 are not available; use float32, bf16x3 or bfloat16");
+    throw std::invalid_argument("gradients in precision int8 are not available; use float32, bf16x3, bf16x4 or bfloat16");
   }
   clear(call, gradients);
   const std::vector<ClassSlice> slices = class_slices(call);

@@ -12,18 +12,25 @@
 
 namespace mlmfast {
 
-extern const MatrixKernels kMatrixGeneric[4];
+extern const MatrixKernels kMatrixGeneric[5];
 #ifdef MLMFAST_X86_64
-extern const MatrixKernels kMatrixAvx2[4];
-extern const MatrixKernels kMatrixAvx512[3];
+extern const MatrixKernels kMatrixAvx2[5];
+extern const MatrixKernels kMatrixAvx512[4];
 extern const MatrixKernels kMatrixAvx512Vnni[1];
-extern const MatrixKernels kMatrixAvx512Bf16[2];
-extern const MatrixKernels kMatrixAmx[3];
+extern const MatrixKernels kMatrixAvx512Bf16[3];
+extern const MatrixKernels kMatrixAmx[4];
 #endif
 
 namespace {
 
 int64_t round_up(int64_t a, int64_t unit) { return (a + unit - 1) / unit * unit; }
+
+// `size` values, then zeros up to num_words.
+void copy_bf16(const uint16_t* values, int64_t size, float* words, int64_t num_words) {
+  uint16_t* out = reinterpret_cast<uint16_t*>(words);
+  std::copy_n(values, size, out);
+  std::fill(out + size, out + 2 * num_words, uint16_t{0});
+}
 
 #ifdef MLMFAST_X86_64
 bool has_vnni() {
@@ -69,6 +76,8 @@ const char* precision_name(Precision precision) {
   switch (precision) {
     case Precision::bf16x3:
       return "bf16x3";
+    case Precision::bf16x4:
+      return "bf16x4";
     case Precision::bfloat16:
       return "bfloat16";
     case Precision::int8:
@@ -79,10 +88,10 @@ const char* precision_name(Precision precision) {
 }
 
 Precision precision_from_name(const std::string& name) {
-  for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16, Precision::int8}) {
+  for (Precision precision : kPrecisions) {
     if (name == precision_name(precision)) return precision;
   }
-  throw std::invalid_argument("precision '" + name + "' is unknown; use float32, bf16x3, bfloat16 or int8");
+  throw std::invalid_argument("precision '" + name + "' is unknown; use float32, bf16x3, bf16x4, bfloat16 or int8");
 }
 
 const MatrixKernels& matrix_kernels(Precision precision, Isa isa) {
@@ -114,6 +123,12 @@ void Operand::write(int64_t first_row, const float* x, int64_t stride, int64_t n
   }
 }
 
+void Operand::write_bf16(int64_t first_row, const uint16_t* x, int64_t stride, int64_t num_rows) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    copy_bf16(x + r * stride, num_columns_, words_.data() + (first_row + r) * stride_, plane_words_);
+  }
+}
+
 OperandView Operand::view() { return {words_.data(), stride_, plane_words_}; }
 
 OperandView Operand::start(const Operand& x, int64_t num_columns) {
@@ -140,6 +155,21 @@ void Linear::assign(const ReadRows& weight, const float* bias, int64_t num_rows,
   reserve(num_rows, num_columns);
   if (bias != nullptr) std::copy_n(bias, num_rows_, bias_.data());
   pack(weight);
+}
+
+void Linear::assign_bf16(const uint16_t* weight, const float* bias, int64_t num_rows, int64_t num_columns) {
+  float* panel = reserve(num_rows, num_columns);
+  if (bias != nullptr) std::copy_n(bias, num_rows_, bias_.data());
+  const int64_t columns = kernels_.panel_columns, stride = round_up(plane_words_ + 1, 16);
+  float* rows = encoded_.reserve(columns * stride);
+  for (int64_t first = 0; first < num_rows_; first += columns, panel += columns * plane_words_) {
+    for (int64_t c = 0; c < columns; ++c) {
+      const bool is_row = first + c < num_rows_;
+      copy_bf16(is_row ? weight + (first + c) * num_columns_ : nullptr, is_row ? num_columns_ : 0, rows + c * stride,
+                plane_words_);
+    }
+    kernels_.transpose(rows, stride, columns, plane_words_, panel, columns);
+  }
 }
 
 float* Linear::reserve(int64_t num_rows, int64_t num_columns) {
@@ -174,9 +204,7 @@ void Linear::pack(const ReadRows& weight) {
       const auto sum = std::accumulate(bytes, bytes + plane_words_ * kernels_.values_per_word, int64_t{0});
       starts_.data()[first + c] = std::bit_cast<float>(static_cast<int32_t>(-kernels_.left_offset * sum));
     }
-    for (int64_t w = 0; w < row_words; ++w) {
-      for (int64_t c = 0; c < columns; ++c) panel[w * columns + c] = rows[c * stride + w];
-    }
+    kernels_.transpose(rows, stride, columns, row_words, panel, columns);
   }
 }
 
@@ -219,6 +247,14 @@ int64_t Linear::column_unit() const { return kernels_.panel_columns; }
 
 void Linear::add(const Operand& x, float* out, int64_t stride) const {
   kernels_.add(product(x), out, stride);
+}
+
+void Linear::add_part(const Operand& x, int64_t first_column, int64_t num_columns, float* out,
+                      int64_t stride) const {
+  MatrixProduct part = product(x);
+  part.num_columns = num_columns;
+  describe(part, 0, first_column);
+  kernels_.add(part, out, stride);
 }
 
 void Linear::activate(const Operand& x, Activation activation, Operand& out) const {

@@ -20,7 +20,8 @@ from mlmfast.random_streams import random_stream
 from mlmfast.tokenization import Tokenizer
 from mlmfast.types import Int64Array
 from mlmfast.window_groups import windows_of
-from mlmfast.windows import Window, not_finite, placed
+from mlmfast.window_results import not_finite
+from mlmfast.windows import Window, placed
 from mlmfast.workers import Workers
 
 KINDS = ("raw", "norm")

@@ -68,13 +68,14 @@ def plan_for(
             "energies need the model it was exported from"
         )
     causal = config.kind == "causal"
+    word_start = causal and files.tokenizer.word_starts is not None
     return ScoringPlan(
         masking=chosen,
         causal=causal,
         max_length=max_length,
         max_batch_tokens=max_batch_tokens,
         num_workers=num_workers,
-        outputs=replace(outputs, word_start=causal and files.tokenizer.word_starts is not None),
+        outputs=replace(outputs, word_start=True) if word_start else outputs,
         score_eos=score_eos,
         overlong=overlong,
         parse_special=parse_special,

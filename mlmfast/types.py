@@ -39,7 +39,12 @@ class TokenizedTexts:
     @property
     def lengths(self) -> Int64Array:
         """int64[S], tokens per text."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
+
+    @property
+    def text_of_token(self) -> Int64Array:
+        """int64[N], the text of each token."""
+        return np.arange(self.num_texts).repeat(self.lengths)
 
 
 @dataclass(frozen=True)

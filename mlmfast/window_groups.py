@@ -4,6 +4,7 @@ stream is cut."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import add, ge
 from typing import TypeVar
 
 from mlmfast.scheduling import Masking
@@ -43,8 +44,8 @@ def consecutive(
     try:
         for item in items:
             found.append(item)
-            totals = [total + size for total, size in zip(totals, sizes_of(item), strict=True)]
-            if any(total >= limit for total, limit in zip(totals, limits, strict=True)):
+            totals = list(map(add, totals, sizes_of(item)))
+            if any(map(ge, totals, limits)):
                 yield found
                 found, totals = [], [0] * len(limits)
     except Exception:

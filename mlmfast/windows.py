@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlmfast.errors import InputError, SettingsError, TextTooLongError
 from mlmfast.plans import ScoringPlan
-from mlmfast.results import TextScore, TokenColumns
+from mlmfast.results import TextScore
 from mlmfast.scheduling import mask_rows, pack_for_workers, row_batch, share_rows, truncate, window
 from mlmfast.scheduling.segments import (
     Segments,
@@ -34,6 +35,7 @@ from mlmfast.types import (
     TargetOutputs,
     TokenizedTexts,
 )
+from mlmfast.window_results import TextResults
 
 UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -42,6 +44,7 @@ UNSPACED = re.compile(
 """Letters of scripts written without spaces: Thai, Lao, Burmese, Khmer, Kana, Han."""
 LONGEST_LONE_WORD = 64
 """Tokens of a text that is one word, beyond which word boundaries were plainly not found."""
+TARGET_OUTPUTS = tuple(column.name for column in fields(TargetOutputs))
 
 
 class Window:
@@ -66,6 +69,8 @@ class Window:
         self._scored = self._choose_targets()
         self._mark_refused()
         segments = self._fit(self._slots())
+        self._tokens = self._scored.nonzero()[0]
+        self._token_offsets = self._tokens.searchsorted(self._texts.offsets).tolist()
         if plan.student_head == "cls":
             segments = at_first_token(segments, self._texts.offsets)
         rows = mask_rows(segments.texts, segments.slots, plan.masking)
@@ -75,7 +80,7 @@ class Window:
         self._segments = segments
         self.batches = self.batches_of(np.arange(self.rows.num_rows))
         self._num_rows_of_text = self._count_rows(rows)
-        self.num_rows = sum(int(self._num_rows_of_text[e]) for e in self._entries if isinstance(e, int))
+        self.num_rows = sum(self._num_rows_of_text[e] for e in self._entries if isinstance(e, int))
         self.num_computed = self.rows.num_rows
         self._columns: dict[str, NDArray[Any]] = {}
 
@@ -105,13 +110,13 @@ class Window:
 
     def scatter(self, found: TargetOutputs, slots: Int64Array) -> None:
         """Put a batch's results where they belong."""
-        for name, values in vars(found).items():
+        for name in TARGET_OUTPUTS:
+            values = getattr(found, name)
             if values is None:
                 continue
             if name not in self._columns:
-                shape = (len(self._texts.input_ids), *values.shape[1:])
-                fill = np.nan if values.dtype.kind == "f" else -1
-                self._columns[name] = np.full(shape, fill, dtype=values.dtype)
+                self._columns[name] = np.empty((len(self.input_ids), *values.shape[1:]), values.dtype)
+                self._columns[name].fill(np.nan if values.dtype.kind == "f" else -1)
             self._columns[name][slots] = values
 
     def tokens_of(self, index: int) -> Int64Array | InputError:
@@ -122,7 +127,8 @@ class Window:
             return entry
         if entry in self._errors:
             return self._errors[entry]
-        return self._scored_tokens(entry)
+        start, end = self._token_offsets[entry : entry + 2]
+        return self._tokens[start:end]
 
     @property
     def input_ids(self) -> Int32Array:
@@ -151,7 +157,18 @@ class Window:
 
     def results(self) -> list[TextScore | InputError]:
         """One per input, in order, once every batch has been scattered."""
-        by_text = [self._result(index) for index in range(len(self._strings))]
+        found = TextResults(self._texts, self._tokens, self._columns, self._plan, self._tokenizer)
+        by_text = [
+            self._errors.get(index)
+            or found.result(
+                index,
+                text,
+                slice(*self._token_offsets[index : index + 2]),
+                flags=tuple(self._flags[index]),
+                num_rows=self._num_rows_of_text[index],
+            )
+            for index, text in enumerate(self._strings)
+        ]
         return [e if isinstance(e, InputError) else by_text[e] for e in self._entries]
 
     def _tokenize(self) -> TokenizedTexts:
@@ -189,18 +206,15 @@ class Window:
         """Token indices of the special token that ends each text that has content."""
         texts = self._texts
         has_content = np.zeros(texts.num_texts, dtype=bool)
-        has_content[self._text_of_token()[texts.word_ids != -1]] = True
+        has_content[texts.text_of_token[texts.word_ids != -1]] = True
         final: NDArray[np.int64] = texts.offsets[1:][has_content] - 1
         special: NDArray[np.int64] = final[texts.word_ids[final] == -1]
         return special
 
-    def _text_of_token(self) -> NDArray[np.int64]:
-        return np.repeat(np.arange(self._texts.num_texts), self._texts.lengths)
-
     def _mark_refused(self) -> None:
         """Errors of texts that cannot be scored as asked; their tokens are no targets."""
         texts, plan = self._texts, self._plan
-        too_long = np.flatnonzero(texts.lengths > plan.max_tokens)
+        too_long = (texts.lengths > plan.max_tokens).nonzero()[0]
         if plan.overlong == "error":
             for index in too_long:
                 self._errors[int(index)] = TextTooLongError(
@@ -218,7 +232,7 @@ class Window:
                         else f"the model takes {plan.max_tokens} tokens, too few for any text"
                     )
         if plan.masking.keeps_words_whole:
-            content = np.bincount(self._text_of_token()[texts.word_ids != -1], minlength=texts.num_texts)
+            content = np.bincount(texts.text_of_token[texts.word_ids != -1], minlength=texts.num_texts)
             for text, start, end in zip(*multi_token_words(texts), strict=True):
                 problem = self._word_problem(int(text), int(start), int(end), int(content[text]))
                 if problem is not None:
@@ -252,17 +266,19 @@ class Window:
 
     def _slots(self) -> Int64Array:
         """int64[N]: where a token's results go, which is its own place; -1 for one not computed."""
-        computed = self._scored.copy()
+        computed = self._scored
         if self._plan.outputs.word_start:
             # The end of a text is where the last word's end is predicted, scored or not.
-            final = self._final_special_tokens()
-            failed = np.isin(self._text_of_token()[final], list(self._errors))
+            computed, final = computed.copy(), self._final_special_tokens()
+            failed = np.isin(self._texts.text_of_token[final], list(self._errors))
             computed[final[~failed]] = True
-        return np.where(computed, np.arange(len(computed)), -1)
+        slots = np.arange(len(computed))
+        slots[~computed] = -1
+        return slots
 
     def _fit(self, slots: Int64Array) -> Segments:
         texts, plan = self._texts, self._plan
-        if (texts.lengths <= plan.max_tokens).all() or plan.overlong == "error":
+        if plan.overlong == "error" or (texts.lengths <= plan.max_tokens).all():
             return Segments(texts, slots)
         if plan.overlong == "truncate":
             segments = truncate(texts, slots, plan.max_tokens)
@@ -274,86 +290,12 @@ class Window:
             texts, slots, plan.max_tokens, causal=plan.causal, whole_words=plan.masking.keeps_words_whole
         )
 
-    def _count_rows(self, rows: MaskedRows) -> Int64Array:
-        """int64[S], the rows of each text, had none been shared."""
+    def _count_rows(self, rows: MaskedRows) -> list[int]:
+        """The rows of each of the S texts, had none been shared."""
         first_slot = rows.target_slots[rows.target_offsets[:-1]]
-        return np.bincount(self._text_of_token()[first_slot], minlength=len(self._strings))
-
-    def _result(self, index: int) -> TextScore | InputError:
-        if index in self._errors:
-            return self._errors[index]
-        text, masking = self._strings[index], self._plan.masking.name
-        head, first = self._plan.student_head, self._texts.offsets[index]
-        tokens = self._scored_tokens(index)
-        flags = tuple(self._flags[index])
-        if len(tokens) == 0:
-            return TextScore(text, masking, score=None, flags=("empty", *flags), student_head=head)
-        columns = None if head == "cls" else self._token_columns(text, tokens)
-        values = self.log_probs[first : first + 1] if columns is None else columns.log_probs
-        problem = not_finite(values)
-        if problem is not None:
-            return problem
-        return TextScore(
-            text,
-            masking,
-            score=float(values.sum(dtype=np.float64)),
-            num_tokens=len(tokens),
-            num_rows=int(self._num_rows_of_text[index]),
-            num_unknown=self._num_unknown(tokens),
-            flags=flags,
-            student_head=head,
-            end=int(self._texts.char_spans[tokens, 1].max()),
-            columns=columns,
-        )
-
-    def _scored_tokens(self, index: int) -> Int64Array:
-        """int64[k], the scored tokens of one of the distinct texts, among the N."""
-        start, end = self._texts.offsets[index : index + 2]
-        scored: Int64Array = np.flatnonzero(self._scored[start:end]) + start
-        return scored
-
-    def _num_unknown(self, tokens: NDArray[np.int64]) -> int:
-        # The unknown token may also be the one that ends a text.
-        unknown = self._texts.input_ids[tokens] == self._tokenizer.special.unknown_id
-        return int(np.sum(unknown & (self._texts.word_ids[tokens] != -1)))
-
-    def _token_columns(self, text: str, tokens: NDArray[np.int64]) -> TokenColumns:
-        def column(name: str) -> Any:
-            return self._columns[name][tokens] if name in self._columns else None
-
-        ids = self._texts.input_ids[tokens]
-        spans = self._texts.char_spans[tokens]
-        spans[self._texts.word_ids[tokens] == -1] = len(text)
-        return TokenColumns(
-            ids=ids,
-            log_probs=column("log_prob"),
-            char_spans=spans,
-            vocabulary=self._tokenizer.vocabulary,
-            ranks=column("rank"),
-            entropies=column("entropy"),
-            top_ids=column("top_ids"),
-            top_log_probs=column("top_log_probs"),
-            word_starts=self._word_starts(ids, tokens),
-        )
-
-    def _word_starts(self, ids: NDArray[np.int32], tokens: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        starts = self._tokenizer.word_starts if self._plan.outputs.word_start else None
-        if starts is None:
-            return None
-        log_probs = np.append(self._columns["word_start_log_prob"], np.float32(np.nan))
-        before = np.where(starts[ids] == 1, log_probs[tokens], 0)
-        pairs: NDArray[np.float32] = np.nan_to_num(np.stack([before, log_probs[tokens + 1]], axis=1), nan=0.0)
-        return pairs
-
-
-def not_finite(values: Float32Array) -> InputError | None:
-    """Why the values of a text's tokens cannot be summed, if so."""
-    if np.isfinite(values).all():
-        return None
-    return InputError(
-        f"the model gave {values[~np.isfinite(values)][0]} for a token of this text; its weights or this "
-        "precision cannot score it"
-    )
+        text_of = self._texts.offsets.searchsorted(first_slot, side="right") - 1
+        counts: list[int] = np.bincount(text_of, minlength=len(self._strings)).tolist()
+        return counts
 
 
 def placed(error: InputError, number: int) -> InputError:

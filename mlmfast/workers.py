@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 from typing import Protocol
 
 from mlmfast.engines import Engine, Outputs
+from mlmfast.engines.base import Immediate
 from mlmfast.errors import SettingsError
 from mlmfast.types import Int64Array, RowBatch, TargetOutputs
 from mlmfast.windows import Window
 
+Computed = tuple[TargetOutputs, Int64Array]
+"""A batch's results and where they go."""
 WINDOWS_AHEAD = 2
 """Windows under way at once: the next is prepared while one is computed."""
 
@@ -36,21 +42,27 @@ class RowSource(Protocol):
 
 
 class Workers:
-    """Threads that call one engine. Their number does not change any result."""
+    """Threads that call one engine. Their number does not change any result.
+
+    One small batch, whose time is of the order of handing it over, an `Immediate` engine computes in the
+    thread that asks for it; in one at a time, so that at most one thread beside the workers computes.
+    """
 
     def __init__(self, engine: Engine, num_workers: int | None) -> None:
         self.num_workers = num_workers or engine.max_workers or available_cores()
         self._engine = engine
+        self._max_immediate_tokens = engine.max_immediate_tokens if isinstance(engine, Immediate) else 0
         self._closed = False
         self._start()
 
     def _start(self) -> None:
         self._pool = ThreadPoolExecutor(self.num_workers, "mlmfast", initializer=self._engine.prepare_thread)
+        self._caller_computes = Lock()
         self._process = os.getpid()
 
     def run(self, windows: Iterable[Window], outputs: Outputs) -> Iterator[Window]:
         """The windows in order, each once all its batches are computed. Raises SettingsError if closed."""
-        under_way: deque[tuple[Window, list[Future[tuple[TargetOutputs, Int64Array]]]]] = deque()
+        under_way: deque[tuple[Window, list[Future[Computed]] | list[OnDemand]]] = deque()
         source = iter(windows)
         failure: Exception | None = None
         more = True
@@ -90,15 +102,41 @@ class Workers:
 
     def _submit(
         self, window: RowSource, batches: Sequence[Int64Array], outputs: Outputs
-    ) -> list[Future[tuple[TargetOutputs, Int64Array]]]:
+    ) -> list[Future[Computed]] | list[OnDemand]:
+        self._require_running()
+        if len(batches) == 1 and len(batches[0]) <= self._max_immediate_tokens:
+            batch, slots = window.batch(batches[0])
+            # Each row has at most the tokens of all texts.
+            if batch.num_rows * len(batch.input_ids) <= self._max_immediate_tokens:
+                return [OnDemand(partial(self._compute, batch, slots, outputs))]
+        return [self._pool.submit(self._score, window, indices, outputs) for indices in batches]
+
+    def _require_running(self) -> None:
         if self._closed:
             raise SettingsError("this scorer was closed; load another")
         if self._process != os.getpid():
             self._start()  # a forked child has none of its parent's threads
-        return [self._pool.submit(self._score, window, indices, outputs) for indices in batches]
 
-    def _score(
-        self, window: RowSource, indices: Int64Array, outputs: Outputs
-    ) -> tuple[TargetOutputs, Int64Array]:
+    def _score(self, window: RowSource, indices: Int64Array, outputs: Outputs) -> Computed:
         batch, slots = window.batch(indices)
         return self._engine.score(batch, outputs), slots
+
+    def _compute(self, batch: RowBatch, slots: Int64Array, outputs: Outputs) -> Computed:
+        """In the thread that calls, or in a worker if another caller computes."""
+        if not self._caller_computes.acquire(blocking=False):
+            self._require_running()
+            return self._pool.submit(self._engine.score, batch, outputs).result(), slots
+        try:
+            return self._engine.score(batch, outputs), slots
+        finally:
+            self._caller_computes.release()
+
+
+@dataclass
+class OnDemand:
+    """Work that is done when its result is asked for, in the place of a Future."""
+
+    result: Callable[[], Computed]
+
+    def cancel(self) -> None:
+        """Nothing to do."""

@@ -25,6 +25,7 @@ FLOORS = (
         "metrics",
         "plans",
         "window_groups",
+        "window_results",
         "windows",
         "workers",
     ),

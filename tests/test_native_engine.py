@@ -25,10 +25,10 @@ from mlmfast import _core
 from mlmfast.errors import InputError, ModelError, SettingsError, TextTooLongError
 
 NOT_NATIVE = ("mpnet", "deberta-v2", "gpt2", "llama")
-SHARP = {"float32": 1e-4, "bf16x3": 1e-3, "bfloat16": 0.5, "int8": 4.0}
+SHARP = {"float32": 1e-4, "bf16x3": 1e-3, "bf16x4": 1e-3, "bfloat16": 0.5, "int8": 4.0}
 """Bounds on the tiny models, whose random weights magnify rounding far more than trained ones."""
-TRAINED = {"float32": 1e-4, "bf16x3": 1e-4, "bfloat16": 0.1, "int8": 1.0}
-"""Bounds on the embedded model, per token; bf16x3 may be called exact because it keeps this one."""
+TRAINED = {"float32": 1e-4, "bf16x3": 1e-4, "bf16x4": 1e-4, "bfloat16": 0.1, "int8": 1.0}
+"""Bounds on the embedded model, per token; bf16x3 and bf16x4 count as exact because they keep these."""
 
 
 def word_safe(name: str, masking: str) -> list[str]:

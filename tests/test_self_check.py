@@ -21,7 +21,7 @@ AVAILABLE = _core.available_isas()
 FAST = "bf16x3" if AVAILABLE[-1] in BF16_ISAS else "float32"
 
 
-def kept(files: ModelFiles, fast: str) -> object:
+def kept(files: ModelFiles, *fast: str) -> object:
     """The precision of the engine that the check decides for."""
     engine = fastest_exact(files, lambda precision: NativeEngine(files, precision=precision), fast)
     return engine.describe()["precision"]
@@ -69,10 +69,10 @@ def test_the_bound(shift: float, exact: bool) -> None:
 
         def load(precision: str) -> Engine:
             return Shifted(  # type: ignore[return-value]
-                scorer.engine, precision, shift if precision == "fast" else 0.0
+                scorer.engine, precision, {"worse": 1.0, "fast": shift, "float32": 0.0}[precision]
             )
 
-        found = fastest_exact(scorer.files, load, "fast")
+        found = fastest_exact(scorer.files, load, ["worse", "fast"])
         assert isinstance(found, Shifted)
         assert found.precision == ("fast" if exact else "float32")
 

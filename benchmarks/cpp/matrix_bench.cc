@@ -79,7 +79,7 @@ void measure(const Shape& shape, Precision precision, Isa isa) {
 
 int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";
-  for (Precision precision : {Precision::int8, Precision::bfloat16, Precision::bf16x3, Precision::float32}) {
+  for (Precision precision : kPrecisions) {
     for (Isa isa : available_isas()) {
       const bool duplicate = precision == Precision::float32 && isa > Isa::avx512;
       if (duplicate || (!only.empty() && only != isa_name(isa))) continue;

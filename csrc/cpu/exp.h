@@ -12,7 +12,7 @@ constexpr float kExpHighest = 88.72283f;  // above it exp is larger than any flo
 // exp(x) to about 1 ulp; 0 below kExpLowest (-inf included), inf above kExpHighest, NaN for NaN.
 // Cody-Waite reduction and the polynomial of Cephes expf (Moshier, 1989).
 template <class Ops>
-inline typename Ops::Vec exp(typename Ops::Vec x) {
+[[gnu::always_inline]] inline typename Ops::Vec exp(typename Ops::Vec x) {
   using Vec = typename Ops::Vec;
   const Vec lowest = Ops::set1(kExpLowest), highest = Ops::set1(kExpHighest);
   const Vec clamped = Ops::min(highest, Ops::max(lowest, x));

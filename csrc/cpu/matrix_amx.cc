@@ -100,6 +100,11 @@ struct AmxTiles {
         advance(rows_per_pause);
         load_rows<kTwo>(words + p.num_words, stride_bytes);
         multiply_loaded<kTwo>();  // low high
+        if constexpr (std::size(Format::kTerms) == 4) {
+          advance(rows_per_pause);
+          load_weights(weights + p.num_words * kColumns);
+          multiply_loaded<kTwo>();  // low low
+        }
       } else {
         load_weights(weights);
         multiply_loaded<kTwo>();
@@ -119,6 +124,7 @@ struct AmxTiles {
 
 extern const MatrixKernels kMatrixAmx[] = {
     make_matrix_kernels<AmxTiles<Bf16x3Format<Avx512Bf16>>>(Precision::bf16x3, Isa::amx),
+    make_matrix_kernels<AmxTiles<Bf16x4Format<Avx512Bf16>>>(Precision::bf16x4, Isa::amx),
     make_matrix_kernels<AmxTiles<Bfloat16Format<Avx512Bf16>>>(Precision::bfloat16, Isa::amx),
     make_matrix_kernels<AmxTiles<Int8Format<Avx512Bf16>>>(Precision::int8, Isa::amx),
 };

@@ -93,6 +93,13 @@ struct Bf16x3Format : Bfloat16Format<Operations> {
   }
 };
 
+// The product of the low parts, too.
+template <class Operations>
+struct Bf16x4Format : Bf16x3Format<Operations> {
+  using Activated = Bf16x4Format;
+  static constexpr Term kTerms[] = {{1, 1}, {0, 1}, {1, 0}, {0, 0}};
+};
+
 // A word is four int8, neighbours in K; sums are int32. What is activated waits as bfloat16 until its row is
 // whole and has a largest value.
 template <class Operations>

@@ -27,7 +27,7 @@ const char* const kModels[] = {"bert", "bert-sharded", "roberta", "distilbert", 
                                "esm2"};
 const char* const kFiles[] = {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
                               "tokenizer_config.json", "vocab.txt"};
-const char* const kPrecisions[] = {nullptr, "float32", "bf16x3", "bfloat16", "int8", "int3", ""};
+const char* const kPrecisions[] = {nullptr, "float32", "bf16x3", "bf16x4", "bfloat16", "int8", "int3", ""};
 const char* const kIsas[] = {nullptr, "", "generic", "avx2", "avx512", "avx512_bf16", "amx", "sse9"};
 
 struct Loaded {

@@ -199,8 +199,7 @@ int main(int argc, char** argv) {
   check(mlmfast_last_error()[0] == '\0', "no error before any");
   check(mlmfast_api_version() == MLMFAST_API_VERSION && mlmfast_version()[0] != '\0', "versions");
   for (const char* name : kModels) {
-    for (mlmfast::Precision precision :
-         {mlmfast::Precision::float32, mlmfast::Precision::bf16x3, mlmfast::Precision::bfloat16, mlmfast::Precision::int8}) {
+    for (mlmfast::Precision precision : mlmfast::kPrecisions) {
       test_scores_are_those_of_the_model(models + "/" + name, precision, mlmfast::available_isas().back());
     }
     test_scores_are_those_of_the_model(models + "/" + name, mlmfast::Precision::float32, mlmfast::Isa::generic);

@@ -88,13 +88,11 @@ void check_heads() {
        {std::tuple{0, 4, 5}, {1, 1, 1}, {4, 12, 17}, {67, 24, 530}, {9, 300, 1100}}) {
     const Problem problem(rows, size, classes);
     for (Isa isa : available_isas()) {
-      const auto head = [&](Packing packing) {
-        return Head(rows_of(problem.weight.data(), size), problem.bias.data(), nullptr, classes, size,
-                    Precision::float32, isa, packing);
-      };
+      const float *weight = problem.weight.data(), *bias = problem.bias.data();
+      const WeightView view{reinterpret_cast<const std::byte*>(weight), DType::f32, classes, size};
       const std::string what = std::string(isa_name(isa)) + " " + std::to_string(classes) + " classes";
-      check_head(problem, head(Packing::once), what);
-      check_head(problem, head(Packing::by_tile), what + " by tile");
+      check_head(problem, Head(rows_of(weight, size), bias, nullptr, classes, size, Precision::float32, isa), what);
+      check_head(problem, Head(view, bias, Precision::float32, isa), what + " by tile");
     }
   }
 }

@@ -175,6 +175,7 @@ void test_against_double() {
           const Problem p(sizes, DType::f32, 2.0f, with_bias);
           check_problem(p, rule, Precision::float32, isa, 1e-5);
           check_problem(p, rule, Precision::bf16x3, isa, 1e-4);
+          check_problem(p, rule, Precision::bf16x4, isa, 1e-4);
           const Problem half(sizes, DType::bf16, 2.0f, with_bias);
           check_problem(half, rule, Precision::bfloat16, isa, 0.01);
         }

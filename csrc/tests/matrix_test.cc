@@ -29,8 +29,8 @@ constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activ
                                        Activation::relu, Activation::silu};
 
 // How far results may be from the double sum: times the sum of |x w| and |b|, which all roundings scale with.
-// float32, bfloat16 and int8 (against the rounded factors): the order of summation. bf16x3: a factor rounded to
-// two parts is at most 2^-17 off, and low times low is at most 2^-16 of the product. An int8 operand is half a step
+// float32, bfloat16 and int8 (against the rounded factors): the order of summation. bf16x4: a factor rounded to
+// two parts is at most 2^-17 off. bf16x3: low times low, too, is at most 2^-16 of the product. An int8 operand is half a step
 // off, after its rounding to bfloat16: `step` of the largest value of its row.
 struct Bounds {
   double product;
@@ -43,6 +43,8 @@ Bounds bounds_of(Precision precision) {
   switch (precision) {
     case Precision::bf16x3:
       return {0x1p-15 + 1e-6, 0x1p-16, 1e-6};
+    case Precision::bf16x4:
+      return {0x1p-16 + 1e-6, 0x1p-16, 1e-6};
     case Precision::bfloat16:
       return {1e-6, 0x1p-8, 4e-5};
     case Precision::int8:
@@ -65,7 +67,7 @@ double largest_of(const Values& values, int64_t first, int64_t count) {
   return largest;
 }
 
-// Rows of `columns` values as a precision rounds factors; bf16x3 counts as unrounded.
+// Rows of `columns` values as a precision rounds factors; bf16x3 and bf16x4 count as unrounded.
 std::vector<double> factors(const Values& values, int64_t columns, Precision precision) {
   std::vector<double> result(values.begin(), values.end());
   if (precision == Precision::bfloat16) std::transform(values.begin(), values.end(), result.begin(), rounded_to_bf16);
@@ -382,6 +384,30 @@ void test_relative_error(const MatrixKernels& kernels, const std::string& name, 
   }
 }
 
+// Factors that are bfloat16 already give the same bits taken as they are.
+void test_bf16_words(const MatrixKernels& kernels, const std::string& name) {
+  for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {3, 33, 50}, {17, 64, 33}, {33, 31, 128}}) {
+    const Values x = random_values(m * k, 1.0f), weight = random_values(n * k, 1.0f), bias = random_values(n, 1.0f);
+    std::vector<uint16_t> x_words(x.size()), weight_words(weight.size());
+    std::transform(x.begin(), x.end(), x_words.begin(), to_bf16);
+    std::transform(weight.begin(), weight.end(), weight_words.begin(), to_bf16);
+    Operand rounded(kernels), taken(kernels);
+    rounded.resize(m, k);
+    rounded.write(0, x.data(), k, m);
+    taken.resize(m, k);
+    taken.write_bf16(0, x_words.data(), k, m);
+    Linear linear(kernels), of_words(kernels);
+    linear.assign(rows_of(weight.data(), k), bias.data(), n, k);
+    // Over an older, larger weight, whose words must not shine through.
+    of_words.assign(rows_of(Values(2 * n * k, 1.0f).data(), k), nullptr, 2 * n, k);
+    of_words.assign_bf16(weight_words.data(), bias.data(), n, k);
+    Values expected(m * n), found(m * n, std::numeric_limits<float>::quiet_NaN());
+    linear.store(rounded, expected.data(), n);
+    of_words.store(taken, found.data(), n);
+    check(expected == found, name + " words of " + std::to_string(n) + " by " + std::to_string(k));
+  }
+}
+
 void test_threads(const MatrixKernels& kernels, const std::string& name) {
   constexpr int64_t m = 65, n = 96, k = 128;
   const Values weight = random_values(n * k, 0.1f), x = random_values(m * k, 1.0f);
@@ -426,7 +452,7 @@ void test_misuse(const MatrixKernels& kernels, const MatrixKernels& other, const
 
 int main() {
   for (Isa isa : available_isas()) {
-    for (Precision precision : {Precision::float32, Precision::bf16x3, Precision::bfloat16, Precision::int8}) {
+    for (Precision precision : kPrecisions) {
       const MatrixKernels& kernels = matrix_kernels(precision, isa);
       const std::string name = std::string(precision_name(precision)) + " on " + isa_name(isa);
       for (int64_t n : kSizes) {
@@ -437,6 +463,7 @@ int main() {
       if (precision != Precision::int8) test_activations(kernels, name, precision);
       test_relative_error(kernels, name, precision);
       test_threads(kernels, name);
+      if (precision == Precision::bfloat16) test_bf16_words(kernels, name);
       test_misuse(
           kernels,
           matrix_kernels(precision == Precision::float32 ? Precision::bfloat16 : Precision::float32, isa),

@@ -27,7 +27,7 @@ class EngineOptions:
     precision: Annotated[
         str | None,
         typer.Option(
-            help="float32, bf16x3, bfloat16, float16 or int8; by default the fastest that is exact."
+            help="float32, bf16x3, bf16x4, bfloat16, float16 or int8; by default the fastest that is exact."
         ),
     ] = None
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None

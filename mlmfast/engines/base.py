@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 ENGINES = ("auto", "native", "packed", "torch", "onnx")
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 """Where it is, torch is asked for a GPU; elsewhere torch need not even be imported."""
-PRECISIONS = ("float32", "bf16x3", "bfloat16", "float16", "int8")
+PRECISIONS = ("float32", "bf16x3", "bf16x4", "bfloat16", "float16", "int8")
 TORCH_PRECISIONS = ("float32", "bfloat16")
 
 
@@ -68,6 +68,15 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Lets go of all of it; `score` raises SettingsError from then on."""
+
+
+@runtime_checkable
+class Immediate(Protocol):
+    """An engine that any thread may call without `prepare_thread`, and that outlives its scorer's `close`:
+    the caller's thread may compute small batches."""
+
+    max_immediate_tokens: int
+    """Tokens of such a batch, which cannot be interrupted."""
 
 
 @dataclass(frozen=True)

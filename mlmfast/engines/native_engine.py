@@ -10,7 +10,8 @@ from mlmfast.kernels.head import chosen_isa, multiplies_bfloat16, target_outputs
 from mlmfast.models.source import EMBEDDED
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
-FAST = "bf16x3"
+FAST = ("bf16x3", "bf16x4")
+"""Precisions that may be exact, fastest first."""
 
 
 class NativeEngine:
@@ -18,13 +19,13 @@ class NativeEngine:
 
     @classmethod
     def fastest_exact(cls, files: ModelFiles) -> NativeEngine:
-        """In bf16x3 where this CPU multiplies bfloat16 and the model stays exact in it, else in float32.
+        """In the first of FAST that is exact for the model if this CPU multiplies bfloat16, else in float32.
 
         Raises what the constructor raises."""
         if not multiplies_bfloat16():
             return cls(files)
         if files.source.folder in EMBEDDED.values():  # checked by the tests, so that they load quickly
-            return cls(files, precision=FAST)
+            return cls(files, precision=FAST[0])
         return fastest_exact(files, lambda precision: cls(files, precision=precision), FAST)
 
     def __init__(self, files: ModelFiles, *, precision: str = "float32") -> None:
@@ -45,6 +46,7 @@ class NativeEngine:
         self.max_length: int = self._model.max_length
         self.max_batch_tokens = 4096
         self.max_workers: int | None = None
+        self.max_immediate_tokens = 512
 
     def prepare_thread(self) -> None:
         """See engines.base.Engine. Nothing to do: each thread's scratch is made by its first batch."""

@@ -2,7 +2,7 @@
 
 A float32 product is three of bfloat16 where the CPU multiplies those in hardware (bf16x3: within 1e-4 per
 log-probability for logits up to 30), else a plain one. bfloat16 inputs are multiplied as they are and summed
-in float32. The core uses as many threads as torch does, with which the last bits of its sums vary; each keeps
+in float32. The core uses as many threads as torch does, with which the last bits of its sums vary; each takes
 about 16 MB of scratch and a float32 copy of the gradient by the input.
 """
 

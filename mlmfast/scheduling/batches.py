@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mlmfast.scheduling.csr import offsets_of, ranges, select
+from mlmfast.scheduling.csr import distinct, offsets_of, ranges, select
 from mlmfast.types import (
     ExpandedBatch,
     Int64Array,
@@ -22,10 +22,11 @@ def row_batch(
     texts: TokenizedTexts, rows: MaskedRows, indices: Int64Array, mask_token_id: int
 ) -> tuple[RowBatch, Int64Array]:
     """The rows `indices` as a batch, and target_slots int64[t] of its targets."""
-    distinct, row_text = np.unique(rows.text_index[indices], return_inverse=True)
-    tokens, text_offsets = select(texts.offsets, distinct)
-    masks, mask_offsets = select(rows.mask_offsets, indices)
-    targets, target_offsets = select(rows.target_offsets, indices)
+    used, row_text = distinct(rows.text_index[indices], texts.num_texts)
+    is_all = len(indices) == rows.num_rows and (len(indices) == 1 or bool((np.diff(indices) == 1).all()))
+    tokens, text_offsets = _part(texts.offsets, used, is_all=len(used) == texts.num_texts)
+    masks, mask_offsets = _part(rows.mask_offsets, indices, is_all=is_all)
+    targets, target_offsets = _part(rows.target_offsets, indices, is_all=is_all)
     batch = RowBatch(
         input_ids=texts.input_ids[tokens],
         text_offsets=text_offsets,
@@ -39,6 +40,11 @@ def row_batch(
         mask_token_id=mask_token_id,
     )
     return batch, rows.target_slots[targets]
+
+
+def _part(offsets: Int64Array, indices: Int64Array, *, is_all: bool) -> tuple[Int64Array | slice, Int64Array]:
+    """As `select`. is_all: indices are those of all rows, in order; nothing is copied then."""
+    return (slice(None), offsets) if is_all else select(offsets, indices)
 
 
 def expand(batch: RowBatch) -> ExpandedBatch:
@@ -96,8 +102,8 @@ def in_batch_order(found: TargetOutputs, order: Int64Array) -> TargetOutputs:
 
 def rows_between(batch: RowBatch, first: int, last: int) -> RowBatch:
     """Rows first <= r < last of a batch, with the texts they need."""
-    distinct, row_text = np.unique(batch.row_text[first:last], return_inverse=True)
-    tokens, text_offsets = select(batch.text_offsets, distinct)
+    used, row_text = distinct(batch.row_text[first:last], len(batch.text_offsets) - 1)
+    tokens, text_offsets = select(batch.text_offsets, used)
     masks = slice(batch.mask_offsets[first], batch.mask_offsets[last])
     targets = slice(batch.target_offsets[first], batch.target_offsets[last])
     return RowBatch(

@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlmfast.errors import SettingsError
 from mlmfast.results import PLL_MASKINGS
-from mlmfast.scheduling.csr import offsets_of, ranges
+from mlmfast.scheduling.csr import offsets_of, ranges, runs, select
 from mlmfast.types import Int64Array, MaskedRows, TokenizedTexts
 
 NAMES = ("original", "word_l2r", "whole_word", "stride:K", "none", "student", "causal")
@@ -76,58 +75,40 @@ def mask_rows(texts: TokenizedTexts, slots: Int64Array, masking: Masking) -> Mas
 
     slots int64[N]: where the result of each token goes, -1 for a token that is no target.
     """
-    targets = np.flatnonzero(slots >= 0)
-    text_of = np.repeat(np.arange(texts.num_texts), texts.lengths)[targets]
+    targets = (slots >= 0).nonzero()[0]
+    text_of = texts.text_of_token[targets]
 
     if masking.kind == "original":
-        row_of_target = np.arange(len(targets))
-        masks, mask_counts = targets, np.ones(len(targets), dtype=np.int64)
+        target_offsets = mask_offsets = np.arange(len(targets) + 1)
+        masks = targets
     elif masking.kind == "word_l2r":
         group, group_offsets = word_groups(texts)
-        row_of_target = np.arange(len(targets))
+        target_offsets = np.arange(len(targets) + 1)
         mask_counts = group_offsets[group[targets] + 1] - targets
-        masks = ranges(targets, mask_counts)
+        masks, mask_offsets = ranges(targets, mask_counts), offsets_of(mask_counts)
     elif masking.kind == "whole_word":
         group, group_offsets = word_groups(texts)
-        groups, row_of_target = np.unique(group[targets], return_inverse=True)
-        mask_counts = np.diff(group_offsets)[groups]
-        masks = ranges(group_offsets[groups], mask_counts)
+        group_of_target = group[targets]
+        target_offsets = runs(group_of_target)
+        masks, mask_offsets = select(group_offsets, group_of_target[target_offsets[:-1]])
     elif masking.kind == "stride":
         rank = np.arange(len(targets)) - np.searchsorted(text_of, text_of)
         phase = rank % masking.stride
         order = np.lexsort((phase, text_of))
-        targets, text_of, phase = targets[order], text_of[order], phase[order]
-        begins = np.ones(len(targets), dtype=bool)
-        begins[1:] = (text_of[1:] != text_of[:-1]) | (phase[1:] != phase[:-1])
-        row_of_target = np.cumsum(begins) - 1
-        masks, mask_counts = targets, np.bincount(row_of_target)
+        targets, text_of = targets[order], text_of[order]
+        target_offsets = mask_offsets = runs(text_of * masking.stride + phase[order])
+        masks = targets
     else:
-        _, row_of_target = np.unique(text_of, return_inverse=True)
-        num_rows = int(row_of_target[-1]) + 1 if len(targets) else 0
-        masks, mask_counts = targets[:0], np.zeros(num_rows, dtype=np.int64)
+        target_offsets = runs(text_of)
+        masks, mask_offsets = targets[:0], np.zeros_like(target_offsets)
 
-    return _rows(texts, slots, targets, text_of, row_of_target, masks, mask_counts)
-
-
-def _rows(
-    texts: TokenizedTexts,
-    slots: Int64Array,
-    targets: NDArray[np.int64],
-    text_of_target: NDArray[np.int64],
-    row_of_target: NDArray[np.int64],
-    masks: NDArray[np.int64],
-    mask_counts: NDArray[np.int64],
-) -> MaskedRows:
-    """targets int64[T] and masks int64[M] are token indices, in row order."""
-    target_counts = np.bincount(row_of_target, minlength=len(mask_counts))
-    target_offsets = offsets_of(target_counts)
-    text_index = text_of_target[target_offsets[:-1]].astype(np.int32)
-    row_starts = texts.offsets[text_index]
+    text_index = text_of[target_offsets[:-1]]
+    starts = texts.offsets[text_index]
     return MaskedRows(
-        text_index=text_index,
-        mask_positions=(masks - np.repeat(row_starts, mask_counts)).astype(np.int32),
-        mask_offsets=offsets_of(mask_counts),
-        target_positions=(targets - np.repeat(row_starts, target_counts)).astype(np.int32),
+        text_index=text_index.astype(np.int32),
+        mask_positions=(masks - starts.repeat(mask_offsets[1:] - mask_offsets[:-1])).astype(np.int32),
+        mask_offsets=mask_offsets,
+        target_positions=(targets - texts.offsets[text_of]).astype(np.int32),
         target_ids=texts.input_ids[targets],
         target_slots=slots[targets],
         target_offsets=target_offsets,

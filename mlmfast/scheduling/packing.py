@@ -20,7 +20,7 @@ def pack(lengths: NDArray[np.int64], max_batch_tokens: int) -> list[Int64Array]:
     """
     if max_batch_tokens < 1:
         raise SettingsError(f"max_batch_tokens is {max_batch_tokens}; expected a whole number from 1")
-    order = np.argsort(-lengths, kind="stable")
+    order = (-lengths).argsort(kind="stable")
     batches = []
     start = 0
     while start < len(order):

@@ -78,8 +78,7 @@ def at_first_token(segments: Segments, offsets: Int64Array) -> Segments:
     """One target for each text that had any, at its first token. offsets int64[S+1] of the texts, each of
     which is one segment."""
     starts = segments.texts.offsets[:-1]
-    text_of = np.repeat(np.arange(segments.texts.num_texts), segments.texts.lengths)
-    has_targets = np.unique(text_of[segments.slots >= 0])
+    has_targets = np.unique(segments.texts.text_of_token[segments.slots >= 0])
     slots = np.full_like(segments.slots, -1)
     slots[starts[has_targets]] = offsets[has_targets]
     return Segments(segments.texts, slots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mlmfast.scheduling.csr import offsets_of, ranges, select
+from mlmfast.scheduling.csr import distinct, offsets_of, ranges, select
 from mlmfast.types import Int64Array, MaskedRows, TokenizedTexts
 
 MAX_COMPARED = 1 << 22
@@ -29,7 +29,7 @@ def share_rows(texts: TokenizedTexts, rows: MaskedRows, mask_token_id: int) -> M
     differ = ~_equal_rows(texts, rows, copies, owner[copies], mask_token_id)
     owner[copies[differ]] = copies[differ]
 
-    kept, row_of = np.unique(owner, return_inverse=True)
+    kept, row_of = distinct(owner, rows.num_rows)
     target_counts = np.diff(rows.target_offsets)
     order = np.argsort(np.repeat(row_of, target_counts), kind="stable")
     masks, mask_offsets = select(rows.mask_offsets, kept)

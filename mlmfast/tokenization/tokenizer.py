@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -69,27 +70,26 @@ class Tokenizer:
         them. parse_special: `[MASK]` and the like typed in a text become special tokens.
         """
         backend = self._parsing if parse_special else self._plain
-        encodings = backend.encode_batch(list(texts))
-        lengths = np.array([len(e.ids) for e in encodings], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        # In bulk, a single text would go through the tokenizer's threads.
+        one = len(texts) == 1
+        encodings = [backend.encode(texts[0])] if one else backend.encode_batch(list(texts))
+        offsets = np.fromiter(accumulate(map(len, encodings), initial=0), np.int64, len(encodings) + 1)
         num_tokens = int(offsets[-1])
 
-        def column(values: list[list[int]]) -> Int32Array:
-            return np.fromiter(chain.from_iterable(values), dtype=np.int32, count=num_tokens)
+        def column(values: Iterable[Iterable[int]], dtype: type = np.int32) -> NDArray[Any]:
+            return np.fromiter(chain.from_iterable(values), dtype, num_tokens)
 
-        input_ids = column([e.ids for e in encodings])
-        template = column([e.special_tokens_mask for e in encodings]).astype(bool)
-        word_ids = column([[-1 if w is None else w for w in e.word_ids] for e in encodings])
+        input_ids = column(e.ids for e in encodings)
+        template = column((e.special_tokens_mask for e in encodings), np.bool_)
+        word_ids = column([-1 if w is None else w for w in e.word_ids] for e in encodings)
         if parse_special:
             template |= np.isin(input_ids, sorted(self.special.all_ids))
         word_ids[template] = -1
-        spans = np.fromiter(
-            chain.from_iterable(chain.from_iterable(e.offsets for e in encodings)),
-            dtype=np.int32,
-            count=2 * num_tokens,
-        ).reshape(-1, 2)
-        type_ids = column([e.type_ids for e in encodings])
-        tokenized = TokenizedTexts(input_ids, offsets, type_ids if type_ids.any() else None, word_ids, spans)
+        bounds = chain.from_iterable(chain.from_iterable(e.offsets for e in encodings))
+        spans = np.fromiter(bounds, np.int32, 2 * num_tokens).reshape(-1, 2)
+        types = [e.type_ids for e in encodings]
+        type_ids = column(types) if any(map(any, types)) else None
+        tokenized = TokenizedTexts(input_ids, offsets, type_ids, word_ids, spans)
         return self._between_bos_and_eos(tokenized) if causal else tokenized
 
     def decode(self, input_ids: Sequence[int] | Int32Array) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, groupby
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from plain_rows import MASK_ID, PlainText, masked_ids, texts_and_slots, to_colum
 from mlmfast.errors import SettingsError
 from mlmfast.scheduling import Masking, expand, mask_rows, pack, pad, row_batch
 from mlmfast.scheduling.batches import distinct_targets, in_batch_order, joined, rows_between
-from mlmfast.scheduling.csr import offsets_of, ranges, select
+from mlmfast.scheduling.csr import distinct, offsets_of, ranges, runs, select
 from mlmfast.types import Int64Array, TargetOutputs
 
 COUNTS = st.lists(st.integers(0, 4), max_size=8)
@@ -44,6 +46,19 @@ def test_select_takes_rows_in_the_order_asked(counts: list[int], data: st.DataOb
     assert offsets[-1] == len(elements)
 
 
+@given(values=st.lists(st.integers(0, 9), max_size=12))
+def test_distinct_is_unique_with_its_inverse(values: list[int]) -> None:
+    found, places = distinct(np.array(values, dtype=np.int32), 10)
+    assert found.tolist() == sorted(set(values))
+    assert found[places].tolist() == values
+
+
+@given(keys=st.lists(st.integers(0, 2), max_size=12))
+def test_runs_are_groups_of_neighbours(keys: list[int]) -> None:
+    lengths = [len(list(group)) for _, group in groupby(keys)]
+    assert runs(np.array(keys, dtype=np.int64)).tolist() == [0, *accumulate(lengths)]
+
+
 @given(lengths=LENGTHS, budget=st.integers(1, 40))
 def test_packing_is_the_longest_first_greedy_loop(lengths: list[int], budget: int) -> None:
     batches: list[list[int]] = []
@@ -63,6 +78,24 @@ def test_packing_is_the_longest_first_greedy_loop(lengths: list[int], budget: in
 def test_a_budget_below_one_is_refused(budget: int) -> None:
     with pytest.raises(SettingsError, match=f"max_batch_tokens is {budget}"):
         pack(np.array([3]), budget)
+
+
+@given(case=texts_and_slots(), kind=KINDS)
+def test_a_batch_of_all_rows_is_what_selecting_them_gives(
+    case: tuple[list[PlainText], Int64Array], kind: str
+) -> None:
+    """Nothing is copied for all rows in their order; a row more than those makes them be selected."""
+    texts, slots = case
+    columns = to_columns(texts)
+    rows = mask_rows(columns, slots, Masking(kind, 2))
+    indices = np.arange(rows.num_rows)
+    batch, found = row_batch(columns, rows, indices, MASK_ID)
+    twice, _ = row_batch(columns, rows, np.concatenate([indices, indices]), MASK_ID)
+    selected = rows_between(twice, 0, rows.num_rows)
+    assert found.tolist() == rows.target_slots.tolist()
+    for name, column in vars(selected).items():
+        np.testing.assert_array_equal(getattr(batch, name), column)
+        assert getattr(getattr(batch, name), "dtype", None) == getattr(column, "dtype", None)
 
 
 @given(case=texts_and_slots(), kind=KINDS, with_types=st.booleans(), data=st.data())

@@ -56,7 +56,7 @@ typedef struct mlmfast_model mlmfast_model;
 
 typedef struct mlmfast_load_options {
   size_t struct_size;
-  const char* precision; /* "float32", "bf16x3", "bfloat16" or "int8"; NULL: "float32" */
+  const char* precision; /* "float32", "bf16x3", "bf16x4", "bfloat16" or "int8"; NULL: "float32" */
   const char* isa; /* "generic", "avx2", "avx512", "avx512_bf16" or "amx"; NULL: what the environment variable
                       MLMFAST_ISA names, or the fastest this CPU has */
   int64_t mask_token_id; /* -1: the one that the folder's tokenizer.json (ESM: vocab.txt) says */

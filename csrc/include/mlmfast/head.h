@@ -8,6 +8,7 @@
 #include "mlmfast/isa.h"
 #include "mlmfast/logit_sums.h"
 #include "mlmfast/matrix.h"
+#include "mlmfast/weights.h"
 
 namespace mlmfast {
 
@@ -44,18 +45,17 @@ struct HeadOutputs {
 // Throws std::invalid_argument where the inputs would make score read or write out of bounds.
 void check_head_inputs(const HeadInputs& inputs, int64_t num_targets, int64_t vocab_size);
 
-// When a weight is packed: once, or a tile of classes at a time in every call, for weights that change and
-// calls of many rows.
-enum class Packing { once, by_tile };
-
 // A weight [V, H] with optional bias [V] and optional subset flags [V], for one precision and instruction
-// set. score may run in several threads at once; each keeps its own scratch.
+// set. score may run in several threads at once, each with its own scratch.
 // A row's results are the same bits whatever rows stand beside it.
 class Head {
  public:
-  // Packed by tile, what weight reads and bias must stay.
+  // The weight is packed once, and scratch stays with the thread.
   Head(const ReadRows& weight, const float* bias, const uint8_t* subset, int64_t vocab_size,
-       int64_t hidden_size, Precision precision, Isa isa, Packing packing = Packing::once);
+       int64_t hidden_size, Precision precision, Isa isa);
+  // The weight is packed a tile of classes at a time in every call, for weights that change and calls of many
+  // rows. It and bias must stay.
+  Head(const WeightView& weight, const float* bias, Precision precision, Isa isa);
 
   void score(const HeadInputs& inputs, const HeadOutputs& outputs) const;
 
@@ -67,13 +67,15 @@ class Head {
  private:
   class Pass;
 
+  Head(int64_t vocab_size, int64_t hidden_size, Isa isa, const MatrixKernels& products, Linear decoder);
+
   int64_t vocab_size_, hidden_size_;
   Isa isa_;
   const HeadKernels& kernels_;
   const MatrixKernels& products_;
-  Packing packing_;
-  ReadRows weight_;  // where packed by tile, and so is bias_
-  const float* bias_;
+  bool packs_by_tile_ = false;
+  WeightView weight_{};  // where packed by tile, and so is bias_
+  const float* bias_ = nullptr;
   Linear decoder_;  // where packed once
   int64_t tile_columns_;          // columns whose weights stay in L2 while the rows pass
   AlignedBuffer subset_penalty_;  // [V rounded up to whole tiles], 0 for a flagged class, -inf for the others

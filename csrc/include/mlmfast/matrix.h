@@ -13,9 +13,16 @@
 namespace mlmfast {
 
 // How factors are rounded. bf16x3 splits a factor into a high and a low bfloat16 and leaves out low times low:
-// about 16 bits of each factor count. These three sum products in float32. int8 rounds to 127 steps up to the
+// about 16 bits of each factor count; bf16x4 leaves out nothing. These four sum products in float32. int8 rounds to 127 steps up to the
 // largest factor of a row, of x and of W, and sums products exactly.
-enum class Precision { float32, bf16x3, bfloat16, int8 };
+enum class Precision { float32, bf16x3, bf16x4, bfloat16, int8 };
+inline constexpr Precision kPrecisions[] = {Precision::float32, Precision::bf16x3, Precision::bf16x4,
+                                            Precision::bfloat16, Precision::int8};
+
+// Whether a product of two factors is a sum of products of their parts.
+inline bool sums_parts(Precision precision) {
+  return precision == Precision::bf16x3 || precision == Precision::bf16x4;
+}
 
 const char* precision_name(Precision precision);
 
@@ -42,6 +49,8 @@ class Operand {
 
   // Rounds num_rows rows of x (stride in floats) into the rows from first_row on.
   void write(int64_t first_row, const float* x, int64_t stride, int64_t num_rows);
+  // Takes rows of bfloat16 as they are, where that is the precision; stride in values.
+  void write_bf16(int64_t first_row, const uint16_t* x, int64_t stride, int64_t num_rows);
 
   // For a caller that writes words itself.
   OperandView view();
@@ -84,6 +93,8 @@ class Linear {
 
   // Takes another weight into the same memory, which grows but never shrinks.
   void assign(const ReadRows& weight, const float* bias, int64_t num_rows, int64_t num_columns);
+  // One of bfloat16 in memory, as it is, where that is the precision.
+  void assign_bf16(const uint16_t* weight, const float* bias, int64_t num_rows, int64_t num_columns);
   // Takes one without a bias that the caller writes, padding included, as words
   // [N / panel_columns rounded up, planes, words of a row in one plane, panel_columns].
   float* reserve(int64_t num_rows, int64_t num_columns);
@@ -97,8 +108,9 @@ class Linear {
                   int64_t num_columns, float* out, int64_t stride) const;
   int64_t column_unit() const;
 
-  // out [m, N] += x W^T + b, in place.
+  // out [m, N] += x W^T + b, in place; and those columns of it.
   void add(const Operand& x, float* out, int64_t stride) const;
+  void add_part(const Operand& x, int64_t first_column, int64_t num_columns, float* out, int64_t stride) const;
 
   // out [m, N] = activation(x W^T + b). out is resized; it must not be x.
   void activate(const Operand& x, Activation activation, Operand& out) const;

@@ -77,6 +77,10 @@ struct WeightView {
 
   int64_t size() const { return rows * columns; }
   int64_t num_bytes() const { return size() * (dtype == DType::f32 ? 4 : 2); }
+  // The rows [begin, end).
+  WeightView slice(int64_t begin, int64_t end) const {
+    return {data + begin * columns * (dtype == DType::f32 ? 4 : 2), dtype, end - begin, columns};
+  }
   // Elements [begin, begin + count) as floats.
   void read(int64_t begin, int64_t count, float* floats) const;
 };
