@@ -8,9 +8,11 @@ from pathlib import Path
 
 from mlmfast.errors import ModelError
 from mlmfast.models import ModelConfig
+from mlmfast.models.checkpoint import DESCRIPTION as DESCRIPTION
+from mlmfast.models.checkpoint import EXTERNAL_DATA as EXTERNAL_DATA
+from mlmfast.models.checkpoint import GRAPH as GRAPH
 from mlmfast.types import JsonRecord
 
-GRAPH, EXTERNAL_DATA, DESCRIPTION = "model.onnx", "model.onnx.data", "mlmfast_onnx.json"
 FORMAT_VERSION = 1
 KINDS = ("single-pass", "masked", "pll")
 PRECISIONS = ("float32", "float16", "int8")

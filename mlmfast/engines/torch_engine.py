@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import itertools
 import sys
 from typing import Any
 
@@ -29,8 +28,6 @@ from mlmfast.models import head_layout
 from mlmfast.scheduling.batches import distinct_targets, expand, in_batch_order, pad
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
-TRIM_EVERY = 3
-"""Batches between two returns of freed memory to the system: tensors of ever new sizes fragment the heap."""
 PROBE_TOLERANCE = 1e-3
 """How far gathered log-probabilities may be from the model's own at load; a wrong head is far off."""
 
@@ -48,7 +45,6 @@ class TorchEngine:
         self.max_batch_tokens = 2048 if self._device.type == "cpu" else 65536
         self.max_workers = None if self._device.type == "cpu" else 1
 
-        self._num_batches = itertools.count(1)
         # glibc's own; other C libraries have none.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
@@ -104,7 +100,10 @@ class TorchEngine:
             states = self._encoder(input_ids=self._tensor(input_ids), **inputs)[0]  # [b, L, hidden_size]
             hidden = states[self._tensor(rows), self._tensor(positions)]
             found = self._head(hidden, batch.target_ids[order], offsets, outputs)
-        if self._trim is not None and next(self._num_batches) % TRIM_EVERY == 0:
+        if self._trim is not None:
+            # Tensors of ever new sizes would fragment the heap: freed memory goes back after each batch, so
+            # that the peak is that of one batch however many there are.
+            del states, hidden
             self._trim(0)
         return in_batch_order(found, order)
 

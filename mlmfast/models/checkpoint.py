@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,9 @@ from mlmfast.errors import ModelError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+INDEXES = (INDEX, PICKLE_INDEX)
+GRAPH, EXTERNAL_DATA, DESCRIPTION = "model.onnx", "model.onnx.data", "mlmfast_onnx.json"
+"""The files of an ONNX export, whose weights are in its graph or beside it."""
 SHARD = re.compile(r"(\.\./(?!\.\.?/)[^/]+/)?(?!\.\.?$)[^/]+")
 """A file beside the index, or in a folder beside the model's, whose tensors two models share."""
 
@@ -52,21 +55,12 @@ class Checkpoint:
     @classmethod
     def of(cls, folder: Path, *, allow_pickle: bool = False) -> Checkpoint:
         """Raises ModelError if there are no weights, or only pickles and they are not allowed."""
-        if (folder / SINGLE).is_file():
-            return cls((folder / SINGLE,))
-        if (folder / INDEX).is_file():
-            return cls._sharded(folder / INDEX)
-        pickles = [p for p in (folder / PICKLE, folder / PICKLE_INDEX) if p.is_file()]
-        if not pickles:
-            raise ModelError(f"{folder}: no weights; expected {SINGLE} or {INDEX}")
-        if not allow_pickle:
-            raise ModelError(
-                f"{folder}: only pickled weights ({pickles[0].name}), which can run code when loaded; "
-                "convert them to safetensors, or allow them with allow_pickle=True (--allow-pickle)"
-            )
-        if pickles[0].name == PICKLE_INDEX:
-            return cls._sharded(pickles[0], is_pickle=True)
-        return cls((pickles[0],), is_pickle=True)
+        names = [n for n in (SINGLE, PICKLE, *INDEXES) if (folder / n).is_file()]
+        weights = weights_among(names, folder, allow_pickle=allow_pickle)
+        is_pickle = weights in (PICKLE, PICKLE_INDEX)
+        if weights in INDEXES:
+            return cls._sharded(folder / weights, is_pickle=is_pickle)
+        return cls((folder / weights,), is_pickle)
 
     @classmethod
     def _sharded(cls, index: Path, *, is_pickle: bool = False) -> Checkpoint:
@@ -106,6 +100,27 @@ class Checkpoint:
                 while block := stream.read(1 << 22):
                     digest.update(block)
         return digest.hexdigest()
+
+
+def weights_among(names: Collection[str], place: object, *, allow_pickle: bool = False) -> str:
+    """The weight file of a model, or the index of several, by the names of its files; place: where they are.
+
+    Raises ModelError if there are no weights, or only pickles and they are not allowed.
+    """
+    found = [name for name in (SINGLE, INDEX, PICKLE, PICKLE_INDEX) if name in names]
+    if not found:
+        raise ModelError(f"{place}: no weights; expected {SINGLE} or {INDEX}")
+    if found[0] in (PICKLE, PICKLE_INDEX) and not allow_pickle:
+        raise ModelError(
+            f"{place}: only pickled weights ({found[0]}), which can run code when loaded; "
+            "convert them to safetensors, or allow them with allow_pickle=True (--allow-pickle)"
+        )
+    return found[0]
+
+
+def shards_of(index: Path) -> list[str]:
+    """The names of the weight files of an index. Raises ModelError."""
+    return sorted(set(_weight_map(index).values()))
 
 
 def _weight_map(index: Path) -> dict[str, str]:

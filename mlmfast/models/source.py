@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlmfast.errors import ModelError
+from mlmfast.models.hub import hub_folder
 
 EMBEDDED_MODEL = "mlmfast-mini-en"
 EMBEDDED_STUDENT = "mlmfast-mini-en-student"
@@ -17,8 +18,6 @@ EMBEDDED = {EMBEDDED_MODEL: EMBEDDED_FOLDER, EMBEDDED_STUDENT: DATA_FOLDER / EMB
 """The folders of the models that come with the package."""
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
-HUB_FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model")
-PICKLES = ("*.bin",)
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ def resolve(
 ) -> ModelSource:
     """Find a model: None is the embedded masked one, an existing folder is itself, the rest are hub ids.
 
-    Hub files are cached by huggingface_hub, whose offline mode (HF_HUB_OFFLINE=1) is respected. Only
-    safetensors weights are fetched unless allow_pickle. Raises ModelError.
+    Only safetensors weights are fetched from the hub; pickles too if allow_pickle, where there is nothing
+    else. See `hub_folder`. Raises ModelError.
     """
     if model is None:
         model = EMBEDDED_MODEL
@@ -57,33 +56,10 @@ def resolve(
         raise ModelError(
             f"no folder {name}, and it is not a hub id such as 'bert-base-uncased' or 'org/name'"
         )
-    return _from_hub(name, revision, allow_pickle)
+    snapshot = hub_folder(name, revision=revision, allow_pickle=allow_pickle)
+    return ModelSource(name, snapshot, snapshot.name)
 
 
 def embedded_for(model: str | os.PathLike[str] | None, masking: str | None) -> str | os.PathLike[str] | None:
     """The model to load for a masking: the embedded student for `student` where none is named."""
     return EMBEDDED_STUDENT if masking == "student" and model in (None, EMBEDDED_MODEL) else model
-
-
-def _from_hub(name: str, revision: str | None, allow_pickle: bool) -> ModelSource:
-    import huggingface_hub
-
-    try:
-        folder = Path(
-            huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=list(HUB_FILES + (PICKLES if allow_pickle else ()))
-            )
-        )
-    except Exception as error:  # the client raises its own, its transport's and OSError
-        at = f" at revision {revision!r}" if revision else ""
-        raise ModelError(
-            f"{name!r} is not a folder here, and the hub gave no model of that name{at} "
-            f"({type(error).__name__}: {_first_line(error)}); give a folder with config.json and weights, "
-            "a hub id, or no model for the embedded one"
-        ) from error
-    # The snapshot folder is named by the commit the revision stands for.
-    return ModelSource(name, folder, folder.name)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
