@@ -1,28 +1,38 @@
-"""What every CUDA kernel takes of a multiprocessor, as nvcc's assembler and the source say; needs no GPU.
+"""What each CUDA kernel takes of a GPU, and its least time: `python benchmarks/cuda_resources.py`.
 
-    python benchmarks/cuda_resources.py benchmarks/results/cuda-resources.json
-
-Needs nvcc, a C++20 compiler and c++filt. dynamic_shared_bytes and threads, of a block, are what the launches
-ask for; occupancy is the share of a multiprocessor's warps that are then resident.
+Needs no GPU, but nvcc, a C++20 compiler and c++filt. Registers, stack and spills are as nvcc's assembler
+says; dynamic_shared_bytes and threads, of a block, are what the launches ask for. Writes these, the occupancy
+that follows, and at several shapes bytes, FLOPs and the roofline bound, to results/cuda-resources.json and,
+to read, cuda-resources.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import torch
+from cuda_kernel_work import works
+from kernel_bounds import bounds, described_shapes
+from kernel_work import SHAPES
 from occupancy import WARP_THREADS, occupancy
+from resource_tables import cuda_page
+from roofline import GPUS
 
+RESULTS = Path(__file__).resolve().parent / "results" / "cuda-resources.json"
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
 INCLUDE = ["-I", str(CSRC / "include"), "-I", str(CSRC)]
 SOURCES = sorted((CSRC / "cuda").glob("*.cu"))
-ARCHITECTURES = {"sm_80": (8, 0), "sm_90": (9, 0)}
-"""And their compute capabilities."""
+ARCHITECTURES = {"sm_{}{}".format(*gpu.capability): gpu for gpu in GPUS}
+DTYPES = {"<bf16": "bfloat16", "<float": "float32"}
+"""By what is in a kernel's name; the others see none."""
 MULTIPROCESSOR = {"registers": 65536, "sm_80": 164 << 10, "sm_90": 228 << 10}
 """Registers, and bytes of shared memory by architecture (CUDA C++ Programming Guide, section 20)."""
 RESERVED_BYTES = 1 << 10
@@ -47,7 +57,7 @@ TILE_KERNELS = {
 }
 """The kernels with tiles: which of the two sizes above they are launched with."""
 
-Figures = dict[str, float]
+Figures = dict[str, Any]
 KERNEL = re.compile(
     r"Compiling entry function '(?P<symbol>\w+)'.*?"
     r"(?P<stack>\d+) bytes stack frame, "
@@ -112,15 +122,27 @@ def kernel_resources(nvcc: str, architecture: str) -> dict[str, Figures]:
                 "threads": ROW_THREADS if function in ROW_KERNELS else BLOCK_THREADS,
             }
     return {
-        name: figures | {"occupancy": held(architecture, figures)}
-        for name, figures in sorted(kernels.items())
+        name: figures | predicted(architecture, name, figures) for name, figures in sorted(kernels.items())
     }
 
 
-def held(architecture: str, figures: Figures) -> float:
-    shared = int(figures["static_shared_bytes"] + figures["dynamic_shared_bytes"])
-    num_warps = int(figures["threads"]) // WARP_THREADS
-    return occupancy(ARCHITECTURES[architecture], int(figures["registers"]), shared, num_warps).share
+def predicted(architecture: str, name: str, figures: Figures) -> Figures:
+    """Occupancy and bounds."""
+    gpu = ARCHITECTURES[architecture]
+    shared = figures["static_shared_bytes"] + figures["dynamic_shared_bytes"]
+    num_warps = figures["threads"] // WARP_THREADS
+    held = occupancy(gpu.capability, figures["registers"], shared, num_warps)
+    dtype = next((dtype for part, dtype in DTYPES.items() if part in name), "")
+    counted = {shape: works(shape, gpu) for shape in SHAPES}
+    return {
+        "dtype": dtype,
+        "shared_bytes": shared,
+        "warps": num_warps,
+        "blocks_per_multiprocessor": held.programs,
+        "occupancy": held.share,
+        "limited_by": held.limited_by,
+        "bounds": bounds(name, counted, torch.bfloat16, gpu),  # float32 never is on matrix units
+    }
 
 
 def nvcc_version(nvcc: str) -> str:
@@ -130,16 +152,31 @@ def nvcc_version(nvcc: str) -> str:
     return found[1]
 
 
-def resource_report(nvcc: str) -> dict[str, object]:
+def resource_report(nvcc: str) -> dict[str, Any]:
     kernels = {architecture: kernel_resources(nvcc, architecture) for architecture in ARCHITECTURES}
-    return {"nvcc": nvcc_version(nvcc), "kernels": kernels}
+    gpus = [asdict(gpu) | {"capability": "{}.{}".format(*gpu.capability)} for gpu in GPUS]
+    return {"nvcc": nvcc_version(nvcc), "shapes": described_shapes(), "gpus": gpus, "kernels": kernels}
+
+
+def as_json(report: dict[str, Any]) -> str:
+    """A kernel a line."""
+    rest = {name: value for name, value in report.items() if name != "kernels"}
+    parts = [
+        f'  "{architecture}": {{\n'
+        + ",\n".join(f"   {json.dumps(name)}: {json.dumps(figures)}" for name, figures in kernels.items())
+        + "\n  }"
+        for architecture, kernels in report["kernels"].items()
+    ]
+    return f'{json.dumps(rest, indent=1)[:-2]},\n "kernels": {{\n{",".join(parts)}\n }}\n}}\n'
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit("usage: cuda_resources.py REPORT.json")
-    report = json.dumps(resource_report("nvcc"), indent=1)
-    Path(sys.argv[1]).write_text(report + "\n", encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=RESULTS, help="the .json; the .md lies beside it")
+    output = parser.parse_args().output
+    found = resource_report("nvcc")
+    output.write_text(as_json(found), encoding="utf-8")
+    output.with_suffix(".md").write_text(cuda_page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ FLOPs of elementwise kernels are those of the formula each computes, read from l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from roofline import Gpu, Work
@@ -68,6 +68,15 @@ STATED = Shape(
     half_window=64,
 )
 """BERT-base over 16 texts of 32 tokens and two special ones: 17408 tokens in 512 rows."""
+VOCABULARIES = (STATED.vocab_size, 250_002)
+"""BERT's and XLM-R's."""
+TEXTS = {13: 120, STATED.text_length: STATED.num_texts, 64: 4, 256: 1}
+"""By their length how many: as many tokens in rows as STATED has, or else the fewest."""
+SHAPES = tuple(
+    replace(STATED, num_texts=count, text_length=length, vocab_size=vocab_size)
+    for vocab_size in VOCABULARIES
+    for length, count in TEXTS.items()
+)
 
 
 def works(shape: Shape, dtype: torch.dtype, gpu: Gpu) -> dict[str, Work]:
@@ -170,6 +179,7 @@ def logit_work(shape: Shape, element_size: int, tile: TileShape, splits: int) ->
         },
         "add-tail": Work(3 * partial + 8 * row_numbers),
         "target-sweep": sweep,
+        "target-sweep-entropy": sweep,
         "target-sweep-everything": sweep,
         "rank": Work(layer + 2 * targets + row_numbers + partial, flops),
         "row": Work(4 * partial + 5 * row_numbers),

@@ -1,46 +1,86 @@
-"""triton-resources.json as a page to read."""
+"""What kernels take of a GPU, and their roofline bounds, as pages to read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-INTRODUCTION = """# What the Triton kernels take of a GPU
+TRITON = """# What the Triton kernels take of a GPU
 
 Written by `python benchmarks/triton_resources.py` (triton {triton}), from kernels compiled ahead of time. No
 GPU was used, and nothing here is a measurement.
+"""
+CUDA = """# What the CUDA kernels take of a GPU
 
-- **Registers** are a thread's; **stack** is what they spilled, in bytes; **shared** is a program's memory.
+Written by `python benchmarks/cuda_resources.py` (nvcc {nvcc}), from kernels compiled ahead of time. No GPU
+was used, and nothing here is a measurement.
+"""
+INTRODUCTION = """
+- **Registers** are a thread's; **stack** is what they spilled, in bytes; **shared** is a {program}'s memory.
 - **Occupancy** is the share of a multiprocessor's warps that are resident, by the rules of NVIDIA's
   cuda_occupancy.h, and what limits it.
-- **Bound** is the least time that the work can take (roofline): the bytes, each counted once, at the rate of
-  the GPU's memory; the FLOPs of products at that of its matrix units (float32 as three tf32 products), or of
-  elementwise kernels at its float32 rate; whichever takes longest. The rates are those of data sheets, which
-  no program reaches: a kernel's time divided by its bound says how far it is from them. Sizes other than the
-  stated shape's have no bound.
+- **Bounds**, in µs, are the least time that the work can take (roofline), and what sets it: the bytes, each
+  counted once, at the rate of the GPU's memory; the FLOPs of products{products} at that of its
+  matrix units; or the FLOPs of other kernels at its float32 rate. The rates are those of data sheets, which
+  no program reaches: a kernel's time divided by its bound says how far it is from them.
 
-The stated shape is one batch of BERT-base: {num_texts} texts of {text_length} tokens, each once for every
-token but the two special ones, which makes {tokens} tokens in {rows} rows; hidden size {hidden_size},
-{num_heads} heads, intermediate size {intermediate_size}, vocabulary {vocab_size}. Attention computes whole
-tiles, of which a row of {text_length} tokens needs but a part; its bound counts that part.
+A shape is one batch of BERT-base (hidden size {hidden_size}, {num_heads} heads, intermediate size
+{intermediate_size}): texts of so many tokens, two special ones counted, each once for every other token.
+
+{batches}
+A larger vocabulary has bounds of its own where they depend on it. MB and GFLOP are those at {stated} tokens.
 """
-COLUMNS = (
-    *("kernel", "dtype", "registers", "stack", "shared KiB", "warps", "occupancy", "limited by"),
-    *("MB", "GFLOP", "bound µs", "bound by"),
-)
-RIGHT = {"registers", "stack", "shared KiB", "warps", "occupancy", "MB", "GFLOP", "bound µs"}
+ATTENTION = """Kernels of other sizes than BERT-base's have no bound. Attention computes whole tiles, of
+which a row of few tokens needs but a part; its bound counts that part.
+"""
+ON_MATRIX_UNITS = " (float32 as three in tf32)"
+BFLOAT16_ALONE = " in bfloat16"
+RESOURCES = ("kernel", "dtype", "registers", "stack", "shared KiB", "warps", "occupancy", "limited by")
+LEFT = {"kernel", "dtype", "limited by"}
+STATED_LENGTH = 34
 
 
-def page(report: dict[str, Any]) -> str:
-    parts = [INTRODUCTION.format(triton=report["triton"], **report["shape"])]
+def triton_page(report: dict[str, Any]) -> str:
+    introduction = introduced(report["shapes"], "program", ON_MATRIX_UNITS)
+    parts = [TRITON.format(triton=report["triton"]) + introduction + ATTENTION]
     for gpu in report["gpus"]:
-        lines = [f"## {gpu['name']}, compute capability {gpu['capability']}", "", assumptions(gpu), ""]
-        lines.append(line(COLUMNS))
-        lines.append(line("---:" if column in RIGHT else "---" for column in COLUMNS))
-        lines += [
-            line(cells(kernel)) for kernel in report["kernels"] if kernel["capability"] == gpu["capability"]
-        ]
-        parts.append("\n".join(lines) + "\n")
+        parts += gpu_parts(gpu, [one for one in report["kernels"] if one["capability"] == gpu["capability"]])
     return "\n".join(parts)
+
+
+def cuda_page(report: dict[str, Any]) -> str:
+    introduction = introduced(report["shapes"], "block", BFLOAT16_ALONE)
+    parts = [CUDA.format(nvcc=report["nvcc"]) + introduction]
+    for gpu in report["gpus"]:
+        kernels = report["kernels"]["sm_" + gpu["capability"].replace(".", "")]
+        parts += gpu_parts(gpu, [{"kernel": name} | figures for name, figures in kernels.items()])
+    return "\n".join(parts)
+
+
+def introduced(shapes: Sequence[dict[str, Any]], program: str, products: str) -> str:
+    sizes = {shape["text_length"]: shape for shape in shapes}
+    columns = ("tokens of a text", "texts", "rows", "tokens of all rows")
+    batches = table(
+        columns,
+        (
+            [str(length), *(str(shape[name]) for name in ("num_texts", "rows", "tokens"))]
+            for length, shape in sizes.items()
+        ),
+    )
+    names = {"program": program, "products": products, "batches": batches, "stated": STATED_LENGTH}
+    return INTRODUCTION.format(**names, **shapes[0])
+
+
+def gpu_parts(gpu: dict[str, Any], kernels: Sequence[dict[str, Any]]) -> list[str]:
+    bounded = [kernel for kernel in kernels if kernel["bounds"]]
+    lengths = sorted({bound["text_length"] for kernel in bounded for bound in kernel["bounds"]})
+    columns = ("kernel", "dtype", "vocabulary", "MB", "GFLOP", *(f"{length} tokens" for length in lengths))
+    return [
+        f"## {gpu['name']}, compute capability {gpu['capability']}\n",
+        f"{assumptions(gpu)}\n",
+        table(RESOURCES, (resources(kernel) for kernel in kernels)),
+        table(columns, (row for kernel in bounded for row in bound_rows(kernel, lengths))),
+    ]
 
 
 def assumptions(gpu: dict[str, Any]) -> str:
@@ -54,21 +94,27 @@ def assumptions(gpu: dict[str, Any]) -> str:
     )
 
 
-def cells(kernel: dict[str, Any]) -> list[str]:
-    taken = [
+def resources(kernel: dict[str, Any]) -> list[str]:
+    return [
         *(kernel["kernel"], kernel["dtype"], str(kernel["registers"]), str(kernel["stack_bytes"])),
         *(f"{kernel['shared_bytes'] / 1024:.1f}", str(kernel["warps"])),
         *(f"{100 * kernel['occupancy']:.0f}%", kernel["limited_by"]),
     ]
-    if "bytes" not in kernel:
-        return [*taken, "", "", "", ""]
-    flops = kernel["matrix_flops"] + kernel["vector_flops"]
-    return [
-        *taken,
-        *(f"{kernel['bytes'] / 1e6:.3f}", f"{flops / 1e9:.3f}"),
-        *(f"{kernel['bound_us']:.2f}", kernel["bound_by"]),
-    ]
 
 
-def line(texts: Any) -> str:
-    return f"| {' | '.join(texts)} |"
+def bound_rows(kernel: dict[str, Any], lengths: Sequence[int]) -> Iterable[list[str]]:
+    """One for each vocabulary."""
+    for vocab_size in dict.fromkeys(bound["vocab_size"] for bound in kernel["bounds"]):
+        at = {bound["text_length"]: bound for bound in kernel["bounds"] if bound["vocab_size"] == vocab_size}
+        stated = at.get(STATED_LENGTH)
+        counted = ["", ""]
+        if stated is not None:
+            flops = stated["matrix_flops"] + stated["vector_flops"]
+            counted = [f"{stated['bytes'] / 1e6:.3f}", f"{flops / 1e9:.3f}"]
+        times = [f"{at[n]['bound_us']:.2f} {at[n]['bound_by']}" if n in at else "" for n in lengths]
+        yield [kernel["kernel"], kernel["dtype"], str(vocab_size), *counted, *times]
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---" if column in LEFT else "---:" for column in columns], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

@@ -19,7 +19,8 @@ class Work:
     matrix_flops: int = 0
     """Of products of matrices: a multiplication and an addition are two."""
     vector_flops: int = 0
-    """Of kernels without such products: every operation on a float is one, exp and erf like an addition."""
+    """Of kernels without such products: every operation on a float is one, exp and erf like an addition. Of
+    kernels that multiply outside matrix units, as matrix_flops."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Needs no GPU, and no TRITON_INTERPRET in the environment. Compiles every kernel for compute capabilities 8.0
 and 9.0, float32, bfloat16 and float16. Writes registers per thread, stack (what registers spilled), shared
-memory, warps, the occupancy that follows, and at the stated shape bytes, FLOPs and the roofline bound, to
+memory, warps, the occupancy that follows, and at several shapes bytes, FLOPs and the roofline bound, to
 results/triton-resources.json and, to read, triton-resources.md.
 """
 
@@ -17,22 +17,23 @@ from typing import Any
 
 import torch
 import triton
+from kernel_bounds import bounds, described_shapes
 from kernel_compilation import all_variants, resources
-from kernel_work import STATED, works
+from kernel_work import SHAPES, works
 from occupancy import occupancy
-from resource_tables import page
-from roofline import GPUS, Gpu, bound
+from resource_tables import triton_page
+from roofline import GPUS, Gpu
 
 RESULTS = Path(__file__).resolve().parent / "results" / "triton-resources.json"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def kernels(dtype: torch.dtype, gpu: Gpu) -> Iterator[dict[str, Any]]:
-    known = works(STATED, dtype, gpu)
+    known = {shape: works(shape, dtype, gpu) for shape in SHAPES}
     for variant in all_variants(dtype, gpu.capability):
         taken = resources(variant, gpu.capability)
         held = occupancy(gpu.capability, taken.registers, taken.shared_bytes, taken.warps)
-        kernel = {
+        yield {
             "kernel": variant.name,
             "function": variant.kernel.__name__,
             "capability": "{}.{}".format(*gpu.capability),
@@ -41,18 +42,14 @@ def kernels(dtype: torch.dtype, gpu: Gpu) -> Iterator[dict[str, Any]]:
             "programs_per_multiprocessor": held.programs,
             "occupancy": held.share,
             "limited_by": held.limited_by,
+            "bounds": bounds(variant.name, known, dtype, gpu),
         }
-        work = known.get(variant.name)
-        if work is not None:
-            least = bound(work, dtype, gpu)
-            kernel |= {**asdict(work), "bound_us": round(least.seconds * 1e6, 3), "bound_by": least.set_by}
-        yield kernel
 
 
 def report() -> dict[str, Any]:
     return {
         "triton": triton.__version__,
-        "shape": asdict(STATED) | {"rows": STATED.rows, "tokens": STATED.tokens},
+        "shapes": described_shapes(),
         "gpus": [gpu_figures(gpu) for gpu in GPUS],
         "kernels": [kernel for gpu in GPUS for dtype in DTYPES for kernel in kernels(dtype, gpu)],
     }
@@ -75,7 +72,7 @@ def main() -> None:
     output = parser.parse_args().output
     found = report()
     output.write_text(as_json(found), encoding="utf-8")
-    output.with_suffix(".md").write_text(page(found), encoding="utf-8")
+    output.with_suffix(".md").write_text(triton_page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,11 +26,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="triton is for L
 
 
 @pytest.fixture
-def gpu_check() -> ModuleType:
+def gpu_check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(GPU_CHECK)
     spec = importlib.util.spec_from_file_location("gpu_check_main", GPU_CHECK / "__main__.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     return module
 
@@ -60,8 +62,10 @@ def test_dry_run(tmp_path: Path, gpu_check: ModuleType) -> None:
     for name, row in rows.items():
         assert row["agrees"], name
         assert row["times_as_long"] > 0, name
-        assert row["mfu"] > 0, name
+        assert row["mfu_useful"] > 0, name
+        assert (row["mfu_executed"] is not None) == name.startswith("mlmfast"), name
     assert rows["mlmfast packed"]["impl"] == "triton"
+    assert 0 < rows["mlmfast packed"]["mfu_executed"] < rows["mlmfast packed"]["mfu_useful"]
     assert 0 < results["packed_profile"]["idle_share"] < 1
     assert results["packed_profile"]["products"]["us"] > 0
     for kind in ("masked", "pll"):
@@ -88,7 +92,6 @@ def test_a_gpu_that_is_not_there_is_an_error(gpu_check: ModuleType, monkeypatch:
 def test_parts_find_what_is_built_before_them(
     gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(GPU_CHECK)
     import core_build
     import cuda_build
 
@@ -99,12 +102,56 @@ def test_parts_find_what_is_built_before_them(
 
 
 def test_each_command_ends_within_ten_minutes(gpu_check: ModuleType) -> None:
-    """And every part is in one of the two."""
-    assert gpu_check.SECONDS < 600
-    for group in (gpu_check.CHECKS, gpu_check.TIMINGS):
+    """Whatever its parts take, each of which gets what is kept for it; every part is in one of the two."""
+    for group, allowed in (
+        (gpu_check.CHECKS, gpu_check.CHECK_SECONDS),
+        (gpu_check.TIMINGS, gpu_check.TIMING_SECONDS),
+    ):
+        assert allowed < 600
         assert list(group)[:2] == ["device", "core_build"]
-    assert sum(gpu_check.TIMINGS.values()) < 720
+        for share in (0.0, 0.5, 1.0):  # of its limit that a part takes
+            left = float(allowed)
+            for number, (name, limit) in enumerate(group.items()):
+                seconds = gpu_check.seconds_for(list(group)[number:], left)
+                assert limit.kept <= seconds <= limit.most, name
+                left -= share * seconds
+            assert left >= 0
     assert gpu_check.PARTS.keys() == gpu_check.CHECKS.keys() | gpu_check.TIMINGS.keys()
+
+
+def test_what_is_not_kept_goes_to_the_first_who_takes_it(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"a": gpu_check.Limit(10, 30), "b": gpu_check.Limit(20, 50), "c": gpu_check.Limit(5, 50)}
+    monkeypatch.setattr(gpu_check, "PARTS", limits)
+    assert gpu_check.seconds_for(["a", "b", "c"], 45) == 20
+    assert gpu_check.seconds_for(["a", "b", "c"], 100) == 30
+    assert gpu_check.seconds_for(["b", "c"], 40) == 35
+    assert gpu_check.seconds_for(["c"], 1000) == 50
+    assert gpu_check.seconds_for(["a", "b"], 15) == 10  # too little for all: the first goes before
+    assert gpu_check.seconds_for(["b", "c"], 12) == 12
+    assert gpu_check.seconds_for(["c"], -1) == 0
+
+
+SLOW_PART = """
+import time
+from deadline import seconds_left
+
+def run(dry, save):
+    save({"found": 1, "left": seconds_left()})
+    time.sleep(60)
+"""
+
+
+def test_what_a_part_saved_is_kept_when_its_time_is_over(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "slow_part.py").write_text(SLOW_PART)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = gpu_check.run_part("slow_part", dry=True, seconds=8)
+    assert found["found"] == 1
+    assert 0 < found["left"] < 8
+    assert found["error"] == "not finished after 8 seconds"
 
 
 def test_results_are_named_after_the_device(gpu_check: ModuleType) -> None:

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from absent import AbsentError
+from executed_flops import BatchCounts, executed_flops
+from flops import EncoderSize
 from packed_batches import Scores
 from packed_peers import Gathered, Padded, Unpadded
 
@@ -39,11 +41,15 @@ class Contestant(Protocol):
     def details(self) -> dict[str, str]:
         """What a result says of it."""
 
+    def executed_flops(self) -> int | None:
+        """Of one scoring, where they are counted."""
+
 
 class Ours:
     """One of our engines on the batches of its own scheduling."""
 
     def load(self, folder: str, device: str) -> None:
+        self._folder = folder
         self._scorer = mlmfast.load(folder, engine="packed", precision="bfloat16", device=device)
 
     def prepare(self, texts: Sequence[str]) -> None:
@@ -62,11 +68,16 @@ class Ours:
         described = self._scorer.engine.describe()
         return {name: str(described[name]) for name in ("impl", "precision") if name in described}
 
+    def executed_flops(self) -> int | None:
+        size = EncoderSize.of(Path(self._folder))
+        return sum(executed_flops(size, BatchCounts.of(batch)) for batch, _ in self._batches)
+
 
 class FromTexts(Ours):
     """With everything that comes before and after, from strings to results."""
 
     def prepare(self, texts: Sequence[str]) -> None:
+        super().prepare(texts)
         self._texts = list(texts)
 
     def score(self) -> Scores:
@@ -93,6 +104,9 @@ class OnnxRuntime(Ours):
             graph = Path(scratch) / "graph"
             export_model(folder, kind="masked", output=graph, precision=self._precision)
             self._scorer = mlmfast.load(graph, engine="onnx", device=device)
+
+    def executed_flops(self) -> int | None:
+        return None
 
 
 REFERENCE = "reference"
@@ -136,6 +150,7 @@ def prepare(name: str, folder: str, texts: Sequence[str], device: str) -> dict[s
         "log_probs": scores[:NUM_COMPARED].tolist(),
         "num_scores": len(scores),
         "details": contestant.details(),
+        "executed_flops": contestant.executed_flops(),
     }
 
 

@@ -13,7 +13,7 @@ from pytest_run import ROOT, run_tests
 
 FOLDER = ROOT / "tests" / "packed"
 KERNELS = ("encoder_kernel_checks.py", "attention_checks.py")
-ENGINE = "packed_engine_checks.py"
+ENGINE = ("packed_engine_checks.py", "long_text_checks.py")
 """A dry run leaves the engine to packed_correctness."""
 DRY_SELECTION = "test_nothing_of_nothing or test_equal_columns or test_no_query"
 PROCESSES = 8
@@ -23,7 +23,7 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     if dry:
         return run_tests(KERNELS, DRY_SELECTION, folder=FOLDER)
     found: dict[str, Any] = {}
-    for name in (*KERNELS, ENGINE):
+    for name in (*KERNELS, *ENGINE):
         found[name] = run_tests((name,), folder=FOLDER, processes=PROCESSES)
         save(found)
     failed = [name for name, tests in found.items() if "error" in tests or not tests["tests"]]

@@ -31,6 +31,9 @@ class Peer:
     def details(self) -> dict[str, str]:
         return {}
 
+    def executed_flops(self) -> int | None:
+        return None
+
 
 class Gathered(Peer):
     """Hugging Face in batches of one length, hidden states gathered at the targets before the head."""

@@ -23,11 +23,12 @@ from typing import Any
 
 import torch
 from device_rates import gemm_flops
+from executed_flops import BatchCounts, product_flops
+from flops import EncoderSize
 from kernel_spans import busy_and_idle, durations, longest, spans_of
-from kernel_work import STATED, Shape
+from kernel_work import STATED, Shape, works
 from roofline import GPUS, Gpu, bound
 from timing_cells import Model, Size, single_token_words
-from triton_resources import works
 
 import mlmfast
 from mlmfast.engines import Outputs
@@ -72,7 +73,9 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         "idle_share": round(statistics.median(idle / (busy + idle) for busy, idle in times), 4),
         "of_step": round(1 - busy_us / step_us, 4),
         "products": {"us": round(products_us, 2)}
-        | beside(products_us, product_flops(shape, num_layers) / rate * 1e6, "matrix units"),
+        | beside(
+            products_us, product_flops(*size_and_counts(shape, num_layers)) / rate * 1e6, "matrix units"
+        ),
         "not_launched": sorted(bounds.keys() - by_kernel.keys()),
         "kernels": {
             name: kernel_figures(taken, bounds.get(name))
@@ -144,15 +147,11 @@ def gpu_here(dry: bool) -> Gpu | None:
     return next((gpu for gpu in GPUS if gpu.capability == capability), None)
 
 
-def product_flops(shape: Shape, num_layers: int) -> int:
-    """Of torch's matrix products in one batch: the first layer's projections of the pool, the last layer's
-    keys and values of all tokens and the rest of it at the places, the head's transform."""
-    square, feed_forward = 2 * shape.hidden_size**2, 4 * shape.hidden_size * shape.intermediate_size
-    first = 3 * square * shape.pool
-    between = (num_layers - 2) * 3 * square * shape.tokens
-    after_attention = (square + feed_forward) * ((num_layers - 1) * shape.tokens + shape.rows)
-    last = 2 * square * shape.tokens + square * shape.rows
-    return first + between + after_attention + last + square * shape.rows
+def size_and_counts(shape: Shape, num_layers: int) -> tuple[EncoderSize, BatchCounts]:
+    """What executed_flops counts with."""
+    size = EncoderSize(num_layers, shape.hidden_size, shape.intermediate_size, shape.vocab_size)
+    pairs, place_pairs = shape.tokens * shape.text_length, shape.rows * shape.text_length
+    return size, BatchCounts(shape.pool, shape.tokens, shape.rows, pairs, place_pairs)
 
 
 def kernel_figures(taken: list[float], least: tuple[float, str] | None) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """The packed engine's speed beside others', over sizes of models, vocabularies and lengths of texts.
 
 Contestants score the same masked copies in turn, each in a process of its own with time limits; their rates
-come from medians. tokens_per_second counts the tokens of all masked copies; mfu is the share that the useful
-FLOPs (flops.py) are of torch's own rate of bfloat16 products, measured in between; peak_mb is null where
-torch's allocator is not used. difference is the root mean square of a contestant's differences from the
+come from medians. tokens_per_second counts the tokens of all masked copies. Two shares of torch's own rate of
+bfloat16 products, measured in between: mfu_useful counts the FLOPs of all copies, each computed alone
+(flops.py), the same for everyone, who may have done less or more; mfu_executed those that the packed engine
+executes, after what it shares and leaves out (executed_flops.py), and is null for others. peak_mb is null
+where torch's allocator is not used. difference is the root mean square of a contestant's differences from the
 reference in float32, as a share of the spread of the reference: where it is beyond AGREES there is no ratio.
 times_as_long: as the packed engine, which itself has none where it disagrees. Who is absent, fails or is late
 says so in place of figures; models and texts not reached in time are named.
@@ -21,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from contestant_workers import ContestantWorkers
+from deadline import seconds_left
 from device_rates import gemm_flops
 from packed_contestants import COMPILED, FIELD, GATHERED, NUM_COMPARED, ONNX, OURS, PADDED, REFERENCE
 from timing_cells import (
@@ -35,8 +38,8 @@ from timing_cells import (
     make_cell,
 )
 
-SECONDS = 390
-"""After which no other cell is begun."""
+CELL_SECONDS = 50
+"""A cell is not begun when less is left."""
 PREPARE_SECONDS, COMPILE_SECONDS = 60, 150
 ROUNDS_SECONDS = 4
 """Of one cell: rounds go on up to MOST_ROUNDS, and at least LEAST_ROUNDS, until they have taken as much."""
@@ -46,16 +49,16 @@ AGREES = 0.1
 AIMS = ((PADDED, 5.0), (GATHERED, 2.5))
 """Times as long as the packed engine."""
 MFU_AIM, MFU_MODEL, MFU_LENGTH = 0.5, "BERT-base", 32
-"""For texts of so many tokens and more."""
+"""Of what is executed, for texts of so many tokens and more."""
 
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    begun, device = time.monotonic(), "cpu" if dry else "cuda"
+    device = "cpu" if dry else "cuda"
     sizes, vocabularies = (DRY_SIZES, DRY_VOCABULARIES) if dry else (SIZES, VOCABULARIES)
     lengths = DRY_LENGTHS if dry else LENGTHS
     models = [Model(size, vocab_size) for vocab_size in vocabularies for size in sizes]
     found: dict[str, Any] = {}
-    late: list[str] = []
+    not_reached: list[str] = []
     gemm_rates = []
     with tempfile.TemporaryDirectory() as scratch, ContestantWorkers(device) as workers:
         folders = {model: model.save(Path(scratch), device) for model in models}
@@ -65,16 +68,24 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
             gemm_rates.append(gemm_flops(dry))
             for length in lengths:
                 key = f"{model.name}, {length} tokens"
-                if time.monotonic() - begun > SECONDS:
-                    late.append(key)
+                if seconds_left() < CELL_SECONDS:
+                    not_reached.append(key)
                     continue
                 cell = make_cell(folder, length, model.size.row_tokens)
                 found[key] = measured(workers, folder, cell, gemm_rates[-1], dry)
-                save({"cells": found, "gemm_tflops": [round(rate / 1e12, 3) for rate in gemm_rates]})
+                save(so_far(found, gemm_rates))
     wrong = [key for key, rows in found.items() if "times_as_long" not in rows[OURS]]
-    summary = {key: summed_up(rows) for key, rows in found.items()}
-    results = {"not_reached": late, "aims": aims(found), "summary": summary}
+    results = so_far(found, gemm_rates) | {"not_reached": not_reached}
     return results | ({"error": f"no ratio for ours: {'; '.join(wrong)}"} if wrong else {})
+
+
+def so_far(cells: dict[str, dict[str, dict[str, Any]]], gemm_rates: Sequence[float]) -> dict[str, Any]:
+    return {
+        "cells": cells,
+        "gemm_tflops": [round(rate / 1e12, 3) for rate in gemm_rates],
+        "aims": aims(cells),
+        "summary": {key: summed_up(rows) for key, rows in cells.items()},
+    }
 
 
 def compile_all(workers: ContestantWorkers, folders: Collection[Path], length: int) -> None:
@@ -113,7 +124,7 @@ def measured(
         apart = difference(row["log_probs"], reference["log_probs"])
         figures[name] = {
             **row["details"],
-            **rates(seconds, cell, folder, gemm_rate),
+            **rates(seconds, cell, cell.flops(folder), row["executed_flops"], gemm_rate),
             "peak_mb": rounds[name][-1]["peak_mb"],
             "difference": apart,
             "agrees": apart <= AGREES and row["num_scores"] == cell.num_scored,
@@ -144,11 +155,15 @@ def first_texts(cell: Cell) -> list[str]:
     return list(cell.texts[: int(np.searchsorted(counts, NUM_COMPARED)) + 1])
 
 
-def rates(seconds: Sequence[float], cell: Cell, folder: Path, gemm_rate: float) -> dict[str, Any]:
+def rates(
+    seconds: Sequence[float], cell: Cell, useful: int, executed: int | None, gemm_rate: float
+) -> dict[str, Any]:
+    """useful, executed: FLOPs."""
     median = statistics.median(seconds)
     return {
         "tokens_per_second": round(cell.row_tokens / median),
-        "mfu": float(f"{cell.flops(folder) / median / gemm_rate:.3g}"),
+        "mfu_useful": float(f"{useful / median / gemm_rate:.3g}"),
+        "mfu_executed": None if executed is None else float(f"{executed / median / gemm_rate:.3g}"),
         "seconds": [float(f"{value:.4g}") for value in (median, min(seconds), max(seconds))],
     }
 
@@ -165,13 +180,15 @@ def with_ratios(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
     if ours.get("agrees"):
         for row in figures.values():
             if row.get("agrees"):
-                row["times_as_long"] = round(row["seconds"][0] / ours["seconds"][0], 2)
+                row["times_as_long"] = float(f"{row['seconds'][0] / ours['seconds'][0]:.3g}")
     return figures
 
 
 def summed_up(rows: dict[str, dict[str, Any]]) -> str:
     """Our rate, and the others' times; or what there is instead."""
-    said = [f"{rows[OURS].get('tokens_per_second', 0):,} tokens/s, mfu {rows[OURS].get('mfu')}"]
+    ours = rows[OURS]
+    shares = f"mfu useful {ours.get('mfu_useful')}, executed {ours.get('mfu_executed')}"
+    said = [f"{ours.get('tokens_per_second', 0):,} tokens/s, {shares}"]
     for name, row in rows.items():
         if name != OURS:
             missing = "disagrees" if row.get("agrees") is False else "without a ratio"
@@ -187,11 +204,11 @@ def aims(cells: dict[str, dict[str, dict[str, Any]]]) -> dict[str, str]:
         ratios = [ratio for rows in cells.values() if (ratio := rows.get(name, {}).get("times_as_long"))]
         said[f"{name} takes {aim:g} times as long"] = reached(ratios, aim)
     shares = [
-        rows[OURS]["mfu"]
+        rows[OURS]["mfu_executed"]
         for key, rows in cells.items()
         if key.startswith(MFU_MODEL) and int(key.split()[-2]) >= MFU_LENGTH and rows[OURS].get("agrees")
     ]
-    said[f"{MFU_MODEL}, {MFU_LENGTH} tokens and more: mfu {MFU_AIM:g}"] = reached(shares, MFU_AIM)
+    said[f"{MFU_MODEL}, {MFU_LENGTH} tokens and more: mfu executed {MFU_AIM:g}"] = reached(shares, MFU_AIM)
     return said
 
 

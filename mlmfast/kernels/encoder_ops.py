@@ -23,6 +23,7 @@ class EncoderOperators:
     expand_rows: Callable[[Tensor, Tensor], Tensor]
     add_norm: Callable[[Tensor, Tensor | None, Norm | None, bool, torch.dtype], Tensor]
     activation: Callable[[Tensor, str, bool], Tensor]
+    linear_activation: Callable[[Tensor, Tensor, Tensor | None, str, bool], Tensor]
     rotate: Callable[[Tensor, Tensor, Tensor, Tensor], None]
     attention: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int, int | None, int], Tensor]
 
@@ -76,6 +77,7 @@ def encoder_operators(impl: str) -> EncoderOperators:
         expand_rows=module.expand_rows,
         add_norm=module.add_norm,
         activation=module.activation,
+        linear_activation=module.linear_activation,
         rotate=module.rotate,
         attention=attention,
     )

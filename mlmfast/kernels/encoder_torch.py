@@ -117,6 +117,16 @@ def activation(inner: Tensor, kind: str, gated: bool) -> Tensor:
     return (activated(left) * right).to(inner.dtype)
 
 
+def linear_activation(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str, gated: bool) -> Tensor:
+    """activation(x W^T + b): x half[n, H], weight half[I, H] and bias half[I], or gated [2I, H] and [2I]."""
+    return activation(linear(x, weight, bias), kind, gated)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b: x [n, inputs], weight [outputs, inputs] and bias [outputs] to [n, outputs], in one dtype."""
+    return torch.mm(x, weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
+
+
 def rotate(vectors: Tensor, positions: Tensor, cosines: Tensor, sines: Tensor) -> None:
     """Turns vectors half[n, heads * d] in place, each head to its token's position.
 

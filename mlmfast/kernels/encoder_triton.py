@@ -10,8 +10,13 @@ import torch
 from torch import Tensor
 
 from mlmfast.kernels.encoder_inputs import EmbeddingTables, Layout, Norm
+from mlmfast.kernels.encoder_torch import linear
 from mlmfast.kernels.triton.launch import divide_up, on_device_of
 from mlmfast.kernels.triton.row_tiles import INDEX_ELEMENTS, parts_of_rows, whole_rows
+
+EPILOGUES = {"relu": False, "gelu_tanh": True}
+"""Activations that cuBLASLt has as the end of a product, by what torch._addmm_activation calls use_gelu. Its
+only gelu is the one with tanh; that with erf is a kernel's of ours, as are gated ones."""
 
 
 def embed_inputs(layout: Layout, tables: EmbeddingTables) -> Tensor:
@@ -102,6 +107,14 @@ def activation(inner: Tensor, kind: str, gated: bool) -> Tensor:
                 *(inner, output, num_rows, num_columns), KIND=kind, GATED=gated, **tile.constants
             )
     return output.to(inner.dtype)
+
+
+def linear_activation(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str, gated: bool) -> Tensor:
+    """activation(x W^T + b); in half precision on a GPU as one product where cuBLASLt can. How exact its tanh
+    is in float32 is written nowhere."""
+    if x.is_cuda and x.dtype != torch.float32 and bias is not None and not gated and kind in EPILOGUES:
+        return torch._addmm_activation(bias, x, weight.t(), use_gelu=EPILOGUES[kind])
+    return activation(linear(x, weight, bias), kind, gated)
 
 
 def rotate(vectors: Tensor, positions: Tensor, cosines: Tensor, sines: Tensor) -> None:

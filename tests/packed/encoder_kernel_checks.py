@@ -11,6 +11,7 @@ import pytest
 import torch
 from encoder_problems import (
     DTYPES,
+    ONE_ULP,
     assert_same,
     integers,
     make_layout,
@@ -184,6 +185,23 @@ def test_kinds_of_activation(dtype: torch.dtype, gated: bool, kind: str) -> None
     if gated:
         inner = inner[:, :1000].contiguous()
         assert_same(encoder_triton.activation(inner, kind, True), encoder_torch.activation(inner, kind, True))
+
+
+@every_dtype
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("kind", encoder_torch.ACTIVATIONS)
+def test_activation_after_a_product(dtype: torch.dtype, bias: bool, gated: bool, kind: str) -> None:
+    """Whether or not they are one, whose product is not rounded."""
+    x, weight = normal(65, 32, dtype=dtype), normal(48, 32, dtype=dtype, scale=0.5, seed=1)
+    shift = normal(48, dtype=dtype, seed=2) if bias else None
+    found = encoder_triton.linear_activation(x, weight, shift, kind, gated)
+    exact_shift = None if shift is None else shift.double()
+    exact = encoder_torch.linear(x.double(), weight.double(), exact_shift)
+    expected = encoder_torch.activation(exact.float(), kind, gated)
+    assert (found.dtype, found.shape) == (dtype, expected.shape)
+    bound = 4 * ONE_ULP[dtype] * float(expected.abs().max())
+    torch.testing.assert_close(found.float(), expected, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("kind", encoder_torch.ACTIVATIONS)

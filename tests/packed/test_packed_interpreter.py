@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
-CHECKS = ("attention_checks.py", "encoder_kernel_checks.py", "packed_engine_checks.py")
+CHECKS = ("attention_checks.py", "encoder_kernel_checks.py", "packed_engine_checks.py", "long_text_checks.py")
 INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="triton is for Linux")

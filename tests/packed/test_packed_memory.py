@@ -1,4 +1,4 @@
-"""The memory of a batch: its formula against counted bytes, budgets, and halving when it runs out."""
+"""The memory of a batch: its formula against counted bytes, and what fits a device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 from random_batches import random_batch
-from tiny_models import MODELS, tiny_scorer
+from tiny_models import MODELS
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import mlmfast
 from mlmfast import _core
-from mlmfast.engines import Outputs, base
+from mlmfast.engines import base
 from mlmfast.engines.packed import engine as packed_engine
 from mlmfast.engines.packed.forward import Encoder, Trunk
 from mlmfast.engines.packed.graphs import TrunkGraphs
@@ -31,16 +31,18 @@ from mlmfast.engines.packed.memory import (
     bytes_per_token,
     fitting_size,
     graph_bytes_per_token,
-    halves,
-    score_within_memory,
     size_within,
 )
 from mlmfast.engines.packed.spec import EncoderSpec
 from mlmfast.engines.packed.weights import read_weights
-from mlmfast.errors import MlmfastError, SettingsError
+from mlmfast.errors import MlmfastError
+from mlmfast.kernels import score_chunked
 from mlmfast.kernels.encoder_inputs import EmbeddingTables, Layout, Norm
 from mlmfast.kernels.encoder_ops import EncoderOperators
-from mlmfast.types import RowBatch, TargetOutputs
+from mlmfast.kernels.encoder_torch import linear
+from mlmfast.kernels.rules import ScoringRule
+from mlmfast.kernels.score_chunked import ScoreRequest
+from mlmfast.types import RowBatch
 
 CPU = torch.device("cpu")
 MODELS_OF_EACH_KIND = ("bert", "electra", "albert", "modernbert", "esm2", "xlm-roberta")
@@ -87,6 +89,9 @@ def only_outputs() -> EncoderOperators:
     def activation(inner: Tensor, kind: str, gated: bool) -> Tensor:
         return inner.new_zeros(len(inner), inner.shape[1] // (2 if gated else 1))
 
+    def linear_activation(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str, gated: bool) -> Tensor:
+        return activation(linear(x, weight, bias), kind, gated)
+
     def rotate(vectors: Tensor, positions: Tensor, cosines: Tensor, sines: Tensor) -> None:
         pass
 
@@ -94,7 +99,8 @@ def only_outputs() -> EncoderOperators:
         return queries.new_zeros(queries.shape)
 
     return EncoderOperators(
-        "none", embed_inputs, expand_index, expand_rows, add_norm, activation, rotate, attention
+        *("none", embed_inputs, expand_index, expand_rows, add_norm),
+        *(activation, linear_activation, rotate, attention),
     )
 
 
@@ -190,6 +196,31 @@ def test_what_a_graph_keeps(name: str, dtype: torch.dtype) -> None:
     assert bound - 512 * INDEX_BYTES < taken <= bound
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ScoreRequest(rules=(ScoringRule("log"),), topk=10),
+        ScoreRequest(rules=(ScoringRule("log"),), topk=10, rank=True, entropy=True, lse=True),
+    ],
+    ids=["top-k", "everything"],
+)
+@pytest.mark.parametrize("num_places", [1, 50, 400])
+def test_the_most_probable_classes_take_no_more_for_more_places(
+    num_places: int, request_: ScoreRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the layer and the results: the logits of all 400 places would take eight times the chunk."""
+    chunk_bytes, vocab_size = 1 << 22, 20_000
+    monkeypatch.setattr(score_chunked, "CHUNK_BYTES", chunk_bytes)
+    features, decoder = torch.randn(num_places, 8), torch.randn(vocab_size, 8)
+    ids, offsets = torch.randint(vocab_size, (num_places,)), torch.arange(num_places + 1)
+    with torch.inference_mode(), AllocatedBytes() as allocated:
+        found = score_chunked.score(features, decoder, None, ids, offsets, request_)
+    read_and_written = sum(x.nbytes for x in (features, decoder, ids, offsets, *found))
+    assert found.top_ids.shape == (num_places, 10)
+    assert allocated.most - read_and_written <= 1.02 * chunk_bytes
+    assert score_chunked.CUDA_CHUNK_BYTES <= HEAD_BYTES / 2
+
+
 def test_weights_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
@@ -206,95 +237,3 @@ def test_weights_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spec_of(name: str) -> EncoderSpec:
     return EncoderSpec.of(_core.read_encoder(str(MODELS / name))["spec"])
-
-
-def limited(limit: int, tried: list[int]) -> Callable[[RowBatch], TargetOutputs]:
-    """An engine for whose memory more than `limit` tokens are too many; tried: the tokens of each call."""
-    engine = tiny_scorer("bert", engine="packed").engine
-
-    def score(batch: RowBatch) -> TargetOutputs:
-        tried.append(num_tokens(batch))
-        if tried[-1] > limit:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return engine.score(batch, Outputs(rank=True))
-
-    return score
-
-
-def num_tokens(batch: RowBatch) -> int:
-    return int(np.diff(batch.text_offsets)[batch.row_text].sum())
-
-
-@pytest.mark.parametrize("limit", [1000, 150, 40])
-def test_a_batch_that_does_not_fit_is_halved(limit: int) -> None:
-    batch = random_batch([5, 1, 30, 2, 12], 25, vocab_size=30)
-    total = num_tokens(batch)
-    whole = tiny_scorer("bert", engine="packed").engine.score(batch, Outputs(rank=True))
-    tried: list[int] = []
-    found = score_within_memory(batch, limited(limit, tried))
-    assert tried[0] == total
-    assert sum(tokens for tokens in tried if tokens <= limit) == total
-    assert (len(tried) == 1) == (total <= limit)
-    np.testing.assert_allclose(found.log_prob, whole.log_prob, rtol=0, atol=5e-5)
-    assert found.rank is not None
-    assert whole.rank is not None
-    np.testing.assert_array_equal(found.rank, whole.rank)
-
-
-def test_one_row_that_does_not_fit_is_an_error_of_ours() -> None:
-    batch = random_batch([5, 30], 6, vocab_size=30)
-    with pytest.raises(SettingsError, match=r"does not hold one row of 30 tokens: .*device='cpu'"):
-        score_within_memory(batch, limited(29, []))
-
-
-def test_the_engine_goes_on_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["We the people of the United States", "A", "in order to form a more perfect union"]
-    expected = [result.score for result in tiny_scorer("bert", engine="packed").score(texts)]
-    computed: list[int] = []
-    states = Encoder.states
-
-    def short_of_memory(self: Encoder, layout: Layout, trunk: None) -> Tensor:
-        if layout.num_tokens > 60:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        computed.append(layout.num_tokens)
-        return states(self, layout, trunk)
-
-    monkeypatch.setattr(Encoder, "states", short_of_memory)
-    found = [result.score for result in tiny_scorer("bert", engine="packed").score(texts)]
-    assert len(computed) > 3
-    assert found == pytest.approx(expected, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    "message",
-    ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"],
-)
-def test_memory_also_runs_out_elsewhere(message: str) -> None:
-    """Not in torch's allocator."""
-
-    def fail(batch: RowBatch) -> TargetOutputs:
-        raise RuntimeError(message)
-
-    with pytest.raises(SettingsError, match="does not hold one row of 5 tokens"):
-        score_within_memory(random_batch([5], 1), fail)
-
-
-def test_other_errors_are_not_caught() -> None:
-    def fail(batch: RowBatch) -> TargetOutputs:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        score_within_memory(random_batch([5], 2), fail)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [([1, 1], 1), ([9, 1, 1], 1), ([1, 1, 9], 2), ([2, 2, 2, 2], 2), ([1, 2, 3, 4, 5], 3)],
-)
-def test_halves_are_as_equal_as_rows_allow(lengths: list[int], expected: int) -> None:
-    batch = targets_everywhere(lengths)
-    first, second = halves(batch)
-    assert (first.num_rows, second.num_rows) == (expected, len(lengths) - expected)
-    assert num_tokens(first) + num_tokens(second) == sum(lengths)
-    assert first.num_targets + second.num_targets == batch.num_targets
-    assert len(first.input_ids) == sum(lengths[:expected])

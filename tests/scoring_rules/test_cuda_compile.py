@@ -26,6 +26,8 @@ from cuda_resources import (
     kernel_resources,
     nvcc_version,
 )
+from kernel_work import TEXTS, VOCABULARIES
+from resource_tables import cuda_page
 
 CUDA = Path(__file__).resolve().parents[2] / "csrc" / "cuda"
 NVCC = shutil.which("nvcc")
@@ -89,6 +91,25 @@ def test_the_report_is_of_these_kernels(kernels: dict[str, Figures], architectur
     assert set(reported) == set(kernels)
     if report["nvcc"] == nvcc_version(NVCC):
         assert reported == kernels
+
+
+def test_every_kernel_has_a_bound(kernels: dict[str, Figures]) -> None:
+    """At texts of every length, and with both vocabularies where one is swept."""
+    for name, kernel in kernels.items():
+        shapes = [(bound["text_length"], bound["vocab_size"]) for bound in kernel["bounds"]]
+        assert {(length, VOCABULARIES[0]) for length in TEXTS} <= set(shapes), name
+        if name.split("<")[0] in TILE_KERNELS:
+            assert sorted(shapes) == sorted((length, vocab) for length in TEXTS for vocab in VOCABULARIES), (
+                name
+            )
+        for bound in kernel["bounds"]:
+            assert bound["bytes"] > 0
+            assert bound["bound_us"] > 0
+
+
+def test_the_recorded_page_shows_the_recorded_resources() -> None:
+    report = json.loads(REPORT.read_text(encoding="utf-8"))
+    assert REPORT.with_suffix(".md").read_text(encoding="utf-8") == cuda_page(report)
 
 
 def test_bad_code_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
 
-from resource_tables import page
+from kernel_work import TEXTS, VOCABULARIES
+from resource_tables import triton_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "benchmarks" / "results" / "triton-resources.json"
@@ -68,11 +69,18 @@ def test_no_register_is_spilled_and_shared_memory_suffices(compiled: dict[str, A
 
 
 def test_every_kernel_has_a_bound(compiled: dict[str, Any], functions: set[str]) -> None:
-    bounded = [kernel for kernel in compiled["kernels"] if "bytes" in kernel]
+    """At texts of every length, and with both vocabularies where one is swept."""
+    bounded = [kernel for kernel in compiled["kernels"] if kernel["bounds"]]
     assert {kernel["function"] for kernel in bounded} == functions
     for kernel in bounded:
-        assert kernel["bytes"] > 0, kernel
-        assert kernel["bound_us"] > 0, kernel
+        sweeps = "sweep" in kernel["kernel"] or kernel["kernel"] in ("rank", "statistics", "tail", "gradient")
+        shapes = {(bound["text_length"], bound["vocab_size"]) for bound in kernel["bounds"]}
+        assert len(shapes) == len(kernel["bounds"])
+        assert {(length, VOCABULARIES[0]) for length in TEXTS} <= shapes
+        assert not sweeps or len(shapes) == len(TEXTS) * len(VOCABULARIES)
+        for bound in kernel["bounds"]:
+            assert bound["bytes"] > 0, kernel
+            assert bound["bound_us"] > 0, kernel
 
 
 def test_the_recorded_resources_are_these(compiled: dict[str, Any]) -> None:
@@ -84,4 +92,4 @@ def test_the_recorded_resources_are_these(compiled: dict[str, Any]) -> None:
 
 def test_the_recorded_page_shows_the_recorded_resources() -> None:
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
-    assert RECORDED.with_suffix(".md").read_text(encoding="utf-8") == page(recorded)
+    assert RECORDED.with_suffix(".md").read_text(encoding="utf-8") == triton_page(recorded)

@@ -12,6 +12,8 @@ import torch
 from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.packed.buckets import sizes_up_to
+from mlmfast.engines.packed.budget import TokenBudget
+from mlmfast.engines.packed.checks import check_batch
 from mlmfast.engines.packed.forward import Encoder
 from mlmfast.engines.packed.graphs import CudaCapture, TrunkGraphs
 from mlmfast.engines.packed.head import Head
@@ -20,7 +22,6 @@ from mlmfast.engines.packed.layout import host_layout
 from mlmfast.engines.packed.memory import (
     CPU_BATCH_TOKENS,
     fitting_size,
-    score_within_memory,
     weights_within_memory,
 )
 from mlmfast.engines.packed.spec import EncoderSpec
@@ -60,6 +61,7 @@ class PackedEngine:
         self.max_batch_tokens = CPU_BATCH_TOKENS
         self.max_workers: int | None = None
         self._lanes: Lanes | None = None
+        self._budget = TokenBudget()
         if self._device.type == "cuda":
             # Sums in float32, also where a product is split.
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -75,9 +77,10 @@ class PackedEngine:
         use_one_thread(self._device)
 
     def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
-        """See engines.base.Engine. Where memory is short, in parts. Raises SettingsError where one row alone
-        does not fit."""
-        return score_within_memory(batch, lambda part: self._score(part, outputs))
+        """See engines.base.Engine. In parts where memory is short. Raises InputError for bad batches,
+        SettingsError where one row alone does not fit."""
+        check_batch(batch, self._spec)  # Before any of it is cut.
+        return self._budget.score(batch, lambda part: self._score(part, outputs))
 
     def _score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
         host = host_layout(batch, self._spec)

@@ -160,6 +160,8 @@ class Encoder:
         operators, layer, is_post = self._operators, self._weights.layers[number], self._spec.is_post_norm
         norm = layer.attention_norm if is_post else layer.mlp_norm
         y = operators.add_norm(x, layer.attention_output(context), norm, is_post, self._dtype)
-        inner = operators.activation(layer.mlp_input(y), self._spec.activation, self._spec.gated)
+        inner = operators.linear_activation(
+            y, layer.mlp_input.weight, layer.mlp_input.bias, self._spec.activation, self._spec.gated
+        )
         norm = layer.mlp_norm if is_post else self._input_norm(number + 1)
         return operators.add_norm(x, layer.mlp_output(inner), norm, is_post, self._dtype)

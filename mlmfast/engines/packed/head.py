@@ -43,7 +43,11 @@ class Head:
         """target_offsets: the layout's, on the host. Raises SettingsError for outputs that only a
         distribution over the vocabulary has."""
         columns = self.columns(states, layout, target_offsets, outputs)
-        return TargetOutputs(**{name: column.cpu().numpy() for name, column in columns.items()})
+        # Into pinned memory, all under way before the host waits.
+        copies = {name: column.to("cpu", non_blocking=True) for name, column in columns.items()}
+        if states.is_cuda:
+            torch.cuda.current_stream(states.device).synchronize()
+        return TargetOutputs(**{name: copy.numpy() for name, copy in copies.items()})
 
     def columns(
         self, states: Tensor, layout: Layout, target_offsets: Int64Array, outputs: Outputs
@@ -93,7 +97,8 @@ class Head:
         target_offsets: Int64Array,
         request: ScoreRequest,
     ) -> ScoreColumns:
-        """By Triton's kernel where it can, else by plain torch."""
+        """By Triton's kernel where it can; else, as for top-k, by plain torch some places at a time;
+        memory.HEAD_BYTES has room for their logits."""
         decoder, bias = weights.decoder_weight, weights.decoder_bias
         problem = features, decoder, bias, layout.target_ids, layout.target_offsets, request
         if self._operators.impl == "triton" and why_not(SCORE, "triton", features, decoder, request) is None:

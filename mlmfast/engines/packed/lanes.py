@@ -12,8 +12,8 @@ import torch
 from mlmfast.engines.packed.graphs import TrunkGraphs
 
 NUM_LANES = 2
-"""While the kernels of one batch run, the host packs, copies and launches the next. More would only take
-memory: the device is busy with one."""
+"""The double buffering: while the kernels of one batch run, the host packs the next, copies it and launches
+its kernels. More would only take memory: the device is busy with one."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,10 @@ class Lane:
 
     graphs: TrunkGraphs
     stream: torch.cuda.Stream | None
-    """None on a CPU."""
+    """None on a CPU. No other lane's, and so copies, which are from and to pinned memory (but for whole
+    logits), wait for no kernel but the batch's own, and run on the device's copy engines beside the other
+    lane's kernels. A stream for copies alone would hide nothing more: a batch's kernels need its inputs, and
+    its results its kernels."""
 
 
 class Lanes:

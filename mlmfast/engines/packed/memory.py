@@ -1,10 +1,9 @@
-"""How many tokens a batch may have, and what is done when the device's memory does not hold something."""
+"""How many tokens the device's memory holds, and how it says that it does not."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,11 +11,7 @@ import torch
 from mlmfast.engines.packed.buckets import BUCKETS_OF_A_SIZE, SMALL_SIZES
 from mlmfast.engines.packed.lanes import NUM_LANES
 from mlmfast.engines.packed.spec import EncoderSpec
-from mlmfast.errors import MlmfastError, SettingsError
-from mlmfast.scheduling.batches import joined, rows_between
-from mlmfast.types import RowBatch, TargetOutputs
-
-logger = logging.getLogger(__name__)
+from mlmfast.errors import MlmfastError
 
 CPU_BATCH_TOKENS = 2048
 MOST_BATCH_TOKENS = 65536
@@ -89,33 +84,3 @@ def weights_within_memory(precision: str, device: torch.device) -> Iterator[None
             f"the memory of {device} does not hold the model's weights in {precision}: end what else runs on "
             f"it, {advice}or use device='cpu'"
         ) from error
-
-
-def score_within_memory(batch: RowBatch, score: Callable[[RowBatch], TargetOutputs]) -> TargetOutputs:
-    """score(batch), or where the device's memory does not hold it, the results of its halves, each in the
-    same way. Raises SettingsError where one row is too much."""
-    try:
-        return score(batch)
-    except RuntimeError as error:
-        if not ran_out_of_memory(error):
-            raise
-        if batch.num_rows < 2:
-            raise SettingsError(
-                f"the device's memory does not hold one row of {_num_tokens(batch)} tokens: end what else "
-                "runs on it, ask for precision='bfloat16', or use device='cpu'"
-            ) from error
-    # Here, as the error would keep the tensors of what failed.
-    torch.cuda.empty_cache()
-    logger.info("the device's memory does not hold a batch of %d tokens; it is halved", _num_tokens(batch))
-    return joined([score_within_memory(half, score) for half in halves(batch)])
-
-
-def halves(batch: RowBatch) -> tuple[RowBatch, RowBatch]:
-    """Two batches of at least one row each, as equal in tokens as rows in their order allow."""
-    ends = np.cumsum(np.diff(batch.text_offsets)[batch.row_text])
-    middle = 1 + int(np.argmin(np.abs(2 * ends[:-1] - ends[-1])))
-    return rows_between(batch, 0, middle), rows_between(batch, middle, batch.num_rows)
-
-
-def _num_tokens(batch: RowBatch) -> int:
-    return int(np.diff(batch.text_offsets)[batch.row_text].sum())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mlmfast.engines.packed.spec import EncoderSpec
 from mlmfast.kernels.encoder_inputs import EmbeddingTables, Norm
+from mlmfast.kernels.encoder_torch import linear
 
 StoredTensors = Mapping[str, Sequence[tuple[NDArray[Any], str] | None]]
 """`tensors` of _core.read_encoder: by role and layer an array and the name of its dtype."""
@@ -30,9 +31,7 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [rows, inputs] to [rows, outputs]."""
-        if self.bias is None:
-            return torch.mm(x, self.weight.t())
-        return torch.addmm(self.bias, x, self.weight.t())
+        return linear(x, self.weight, self.bias)
 
     def outputs(self, first: int, last: int | None = None) -> Linear:
         """The layer of these outputs alone, on the same memory."""

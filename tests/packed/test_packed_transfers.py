@@ -1,0 +1,119 @@
+"""The order of copies and kernels on a GPU, with streams that only take notes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from graph_lanes import assert_same, call_again, with_graphs
+from test_packed_engine import batch_for
+from tiny_models import tiny_scorer
+
+from mlmfast.engines import Outputs
+from mlmfast.engines.packed import graphs as packed_graphs
+from mlmfast.engines.packed.engine import PackedEngine
+from mlmfast.engines.packed.forward import Trunk
+from mlmfast.engines.packed.head import Head
+from mlmfast.engines.packed.lanes import Lane, Lanes
+from mlmfast.engines.packed.layout import HostArrays
+
+
+class Notes:
+    """What was done on which stream, in its order; a thread has one stream at a time."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, object]] = []
+        self._current = threading.local()
+
+    @contextmanager
+    def stream(self, stream: object) -> Iterator[None]:
+        self._current.stream = stream
+        yield
+        self._current.stream = None
+
+    def take(self, what: str) -> None:
+        self.taken.append((what, self._current.stream))
+
+
+def test_one_lane_copies_while_the_other_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither's kernels end before both batches are on the device; each has its copy before its kernels."""
+    notes, both = Notes(), threading.Barrier(2, timeout=60)
+    in_one_buffer = packed_graphs.in_one_buffer
+
+    def copied(arrays: HostArrays, device: torch.device) -> torch.Tensor:
+        notes.take("copy")
+        return in_one_buffer(arrays, device)
+
+    def capture(function: Callable[[], Trunk]) -> Callable[[], Trunk]:
+        def replay() -> Trunk:
+            notes.take("kernels")
+            both.wait()
+            return function()
+
+        return replay
+
+    batches = [batch_for("bert", masked=0.05, seed=seed) for seed in range(2)]
+    expected = [tiny_scorer("bert", "float32", "packed").engine.score(batch, Outputs()) for batch in batches]
+    with with_graphs("bert", num_lanes=2, sizes=(2048,), capture=call_again) as (engine, _):
+        own = engine._lanes
+        assert own is not None
+        lanes = [own._free.get(), own._free.get()]
+        for lane in lanes:  # captured before anything is noted
+            engine._lanes = Lanes([lane])
+            engine.score(batches[0], Outputs())
+            (key, captured), *_ = lane.graphs._captured.items()
+            lane.graphs._captured[key] = replace(captured, replay=capture(captured.replay))
+        engine._lanes = Lanes(Lane(lane.graphs, name) for lane, name in zip(lanes, "ab", strict=True))
+        monkeypatch.setattr(torch.cuda, "stream", notes.stream)
+        monkeypatch.setattr(packed_graphs, "in_one_buffer", copied)
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda batch: engine.score(batch, Outputs()), batches))
+    for own_scores, wanted in zip(found, expected, strict=True):
+        assert_same(own_scores, wanted)
+    assert sorted(notes.taken) == [("copy", "a"), ("copy", "b"), ("kernels", "a"), ("kernels", "b")]
+    for stream in "ab":
+        assert notes.taken.index(("copy", stream)) < notes.taken.index(("kernels", stream))
+
+
+def test_results_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When all their copies have begun, and before any is read."""
+    taken: list[object] = []
+
+    class Column:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def to(self, device: str, *, non_blocking: bool) -> Column:
+            taken.append(("copy", self.name, device, non_blocking))
+            return self
+
+        def numpy(self) -> np.ndarray:
+            taken.append(("read", self.name))
+            return np.zeros(3, dtype=np.float32)
+
+    def current_stream(device: str) -> Any:
+        return SimpleNamespace(synchronize=lambda: taken.append(("wait", device)))
+
+    columns = {name: Column(name) for name in ("log_prob", "entropy")}
+    monkeypatch.setattr(Head, "columns", lambda *_: columns)
+    monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
+    engine = tiny_scorer("bert", engine="packed").engine
+    assert isinstance(engine, PackedEngine)
+    states: Any = SimpleNamespace(is_cuda=True, device="cuda:1")
+    layout: Any = None
+    engine._head(states, layout, np.zeros(1, dtype=np.int64), Outputs(entropy=True))
+    assert taken == [
+        ("copy", "log_prob", "cpu", True),
+        ("copy", "entropy", "cpu", True),
+        ("wait", "cuda:1"),
+        ("read", "log_prob"),
+        ("read", "entropy"),
+    ]
