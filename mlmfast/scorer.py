@@ -42,8 +42,8 @@ def load(
     model: None for the embedded English model, a local folder, or a hub id (with `revision`).
     engine: `native` (our own, on a CPU), `packed` (our own, on a GPU), `torch`, `onnx` (exports), or `auto`,
     which takes the first that can. precision: `float32`, `bfloat16`, native only `bf16x3`, `bf16x4`, `int8`,
-    packed only `float16`; by default the fastest that a check at load finds exact. device: `cpu`, `cuda`, ...;
-    by default packed takes every GPU there is, with a process for each where there are several. workers:
+    packed only `float16`; by default the fastest that a check at load finds exact. device: `cpu`, `cuda`,
+    ...; by default packed takes every GPU there is, with a process for each where there are several. workers:
     threads that compute, by default one per core. max_batch_tokens: tokens of one batch, padding counted.
     allow_pickle: also read pickled weights, which can run code.
 

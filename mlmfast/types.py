@@ -93,6 +93,16 @@ class RowBatch:
         return len(self.row_text)
 
     @property
+    def row_lengths(self) -> Int64Array:
+        """int64[b], tokens per row."""
+        return np.diff(self.text_offsets)[self.row_text]
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all rows."""
+        return int(self.row_lengths.sum())
+
+    @property
     def num_targets(self) -> int:
         return len(self.target_ids)
 

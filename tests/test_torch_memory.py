@@ -1,4 +1,4 @@
-"""Memory of the torch engine between batches: that of the model alone, whatever shapes went through."""
+"""Memory of the torch engine between batches: what it was after the first, whatever shapes went through."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class BatchCounts:
     def of(cls, batch: RowBatch) -> BatchCounts:
         """Places are all targets: no two are of one token under the masking `original`, but of rows that
         several texts share."""
-        lengths = np.diff(batch.text_offsets)[batch.row_text].astype(np.int64)
+        lengths = batch.row_lengths
         return cls(
             pool=len(batch.input_ids) + len(batch.mask_positions),
             tokens=int(lengths.sum()),

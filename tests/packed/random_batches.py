@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,6 +52,19 @@ def random_batch(
         target_ids=rng.integers(vocab_size, size=int(target_offsets[-1]), dtype=np.int32),
         target_offsets=target_offsets,
         mask_token_id=mask_id,
+    )
+
+
+def targets_everywhere(lengths: list[int]) -> RowBatch:
+    """A row of each text, all of it masked and asked for: the most that a batch can ask."""
+    batch = random_batch(lengths, len(lengths), vocab_size=30, masked=1.0)
+    positions = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
+    return replace(
+        batch,
+        row_text=np.arange(len(lengths), dtype=np.int32),
+        target_positions=positions,
+        target_ids=np.zeros_like(positions),
+        target_offsets=batch.text_offsets,
     )
 
 

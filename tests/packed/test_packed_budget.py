@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_batches import random_batch
-from test_packed_memory import targets_everywhere
+from random_batches import random_batch, targets_everywhere
 from tiny_models import MODELS, tiny_scorer
 from torch import Tensor
 
 import mlmfast
 from mlmfast.engines import Outputs
 from mlmfast.engines.packed import budget as packed_budget
-from mlmfast.engines.packed.budget import TokenBudget, halves, num_tokens
+from mlmfast.engines.packed.budget import TokenBudget, halves
 from mlmfast.engines.packed.engine import PackedEngine
 from mlmfast.engines.packed.forward import Encoder
 from mlmfast.errors import InputError, SettingsError
@@ -29,7 +28,7 @@ def limited(limit: int, tried: list[int]) -> Callable[[RowBatch], TargetOutputs]
     engine = tiny_scorer("bert", engine="packed").engine
 
     def score(batch: RowBatch) -> TargetOutputs:
-        tried.append(num_tokens(batch))
+        tried.append(batch.num_tokens)
         if tried[-1] > limit:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         return engine.score(batch, Outputs(rank=True))
@@ -40,7 +39,7 @@ def limited(limit: int, tried: list[int]) -> Callable[[RowBatch], TargetOutputs]
 @pytest.mark.parametrize("limit", [1000, 150, 40])
 def test_a_batch_that_does_not_fit_is_halved(limit: int) -> None:
     batch = random_batch([5, 1, 30, 2, 12], 25, vocab_size=30)
-    total = num_tokens(batch)
+    total = batch.num_tokens
     whole = tiny_scorer("bert", engine="packed").engine.score(batch, Outputs(rank=True))
     tried: list[int] = []
     found = TokenBudget().score(batch, limited(limit, tried))
@@ -59,22 +58,28 @@ def test_one_row_that_does_not_fit_is_an_error_of_ours() -> None:
         TokenBudget().score(batch, limited(29, []))
 
 
+def short_of_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> list[int]:
+    """The tokens of each call of an encoder, for which from now on more than `limit` are too many."""
+    tried: list[int] = []
+    states = Encoder.states
+
+    def limited_states(self: Encoder, layout: Layout, trunk: None) -> Tensor:
+        tried.append(layout.num_tokens)
+        if tried[-1] > limit:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return states(self, layout, trunk)
+
+    monkeypatch.setattr(Encoder, "states", limited_states)
+    return tried
+
+
 def test_the_engine_goes_on_where_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["We the people of the United States", "A", "in order to form a more perfect union"]
     expected = [result.score for result in tiny_scorer("bert", engine="packed").score(texts)]
-    computed: list[int] = []
-    states = Encoder.states
-
-    def short_of_memory(self: Encoder, layout: Layout, trunk: None) -> Tensor:
-        if layout.num_tokens > 60:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        computed.append(layout.num_tokens)
-        return states(self, layout, trunk)
-
-    monkeypatch.setattr(Encoder, "states", short_of_memory)
+    tried = short_of_memory(monkeypatch, 60)
     with mlmfast.load(MODELS / "bert", engine="packed", precision="float32", workers=1) as scorer:
         found = [result.score for result in scorer.score(texts)]
-    assert len(computed) > 3
+    assert sum(tokens <= 60 for tokens in tried) > 3
     assert found == pytest.approx(expected, abs=1e-3)
 
 
@@ -108,7 +113,7 @@ def test_halves_are_as_equal_as_rows_allow(lengths: list[int], expected: int) ->
     batch = targets_everywhere(lengths)
     first, second = halves(batch)
     assert (first.num_rows, second.num_rows) == (expected, len(lengths) - expected)
-    assert num_tokens(first) + num_tokens(second) == sum(lengths)
+    assert first.num_tokens + second.num_tokens == sum(lengths)
     assert first.num_targets + second.num_targets == batch.num_targets
     assert len(first.input_ids) == sum(lengths[:expected])
 
@@ -121,7 +126,7 @@ class Device:
         self.sizes: list[int] = []
 
     def score(self, batch: RowBatch) -> TargetOutputs:
-        self.sizes.append(num_tokens(batch))
+        self.sizes.append(batch.num_tokens)
         if self.sizes[-1] > self.memory:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         return TargetOutputs(log_prob=np.zeros(batch.num_targets, dtype=np.float32))
@@ -166,20 +171,11 @@ def test_the_budget_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_engine_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over batches, whatever is asked of them."""
     engine = PackedEngine(tiny_scorer("bert", engine="packed").files)
-    forwarded: list[int] = []
-    states = Encoder.states
-
-    def short_of_memory(self: Encoder, layout: Layout, trunk: None) -> Tensor:
-        forwarded.append(layout.num_tokens)
-        if layout.num_tokens > 60:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return states(self, layout, trunk)
-
-    monkeypatch.setattr(Encoder, "states", short_of_memory)
+    tried = short_of_memory(monkeypatch, 60)
     batch = random_batch([10] * 5, 10, vocab_size=30)
     engine.score(batch, Outputs())
-    assert forwarded == [100, 50, 50]
+    assert tried == [100, 50, 50]
     engine.score(batch, Outputs(rank=True))
-    assert forwarded[3:] == [50, 50]
+    assert tried[3:] == [50, 50]
     with pytest.raises(InputError, match=r"row_text\[0\] is \d, expected 0 to 4"):  # checked before it is cut
         engine.score(replace(batch, row_text=batch.row_text + 5), Outputs())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from random_batches import random_batch
+from random_batches import random_batch, targets_everywhere
 from tiny_models import MODELS
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -113,19 +113,6 @@ def counted_bytes(name: str, dtype: torch.dtype, batch: RowBatch) -> tuple[int, 
         layout = host_layout(batch, spec).on_device(CPU)
         encoder.states(layout)
     return allocated.most // layout.num_tokens, spec
-
-
-def targets_everywhere(lengths: list[int]) -> RowBatch:
-    """A row of each text, all of it masked and asked for: the most that a batch can ask."""
-    batch = random_batch(lengths, len(lengths), vocab_size=30, masked=1.0)
-    positions = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
-    return replace(
-        batch,
-        row_text=np.arange(len(lengths), dtype=np.int32),
-        target_positions=positions,
-        target_ids=np.zeros_like(positions),
-        target_offsets=batch.text_offsets,
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -42,7 +42,7 @@ class TokenBudget:
         """score(batch), or where the memory or the limit does not hold it, the results of its halves, each in
         the same way. Raises SettingsError where one row is too much."""
         limit = self._limit
-        if limit is not None and batch.num_rows > 1 and num_tokens(batch) > limit:
+        if limit is not None and batch.num_rows > 1 and batch.num_tokens > limit:
             return self._by_halves(halves(batch), score)
         try:
             found = score(batch)
@@ -51,7 +51,7 @@ class TokenBudget:
                 raise
             if batch.num_rows < 2:
                 raise SettingsError(
-                    f"the device's memory does not hold one row of {num_tokens(batch)} tokens: end what else "
+                    f"the device's memory does not hold one row of {batch.num_tokens} tokens: end what else "
                     "runs on it, ask for precision='bfloat16', or use device='cpu'"
                 ) from error
         else:
@@ -60,7 +60,7 @@ class TokenBudget:
         # Here, as the error would keep the tensors of what failed.
         torch.cuda.empty_cache()
         parts = halves(batch)
-        self._does_not_fit(num_tokens(batch), max(map(num_tokens, parts)))
+        self._does_not_fit(batch.num_tokens, max(part.num_tokens for part in parts))
         return self._by_halves(parts, score)
 
     def _by_halves(
@@ -91,10 +91,6 @@ class TokenBudget:
 
 def halves(batch: RowBatch) -> tuple[RowBatch, RowBatch]:
     """Two batches of at least one row each, as equal in tokens as rows in their order allow."""
-    ends = np.cumsum(np.diff(batch.text_offsets)[batch.row_text])
+    ends = np.cumsum(batch.row_lengths)
     middle = 1 + int(np.argmin(np.abs(2 * ends[:-1] - ends[-1])))
     return rows_between(batch, 0, middle), rows_between(batch, middle, batch.num_rows)
-
-
-def num_tokens(batch: RowBatch) -> int:
-    return int(np.diff(batch.text_offsets)[batch.row_text].sum())

@@ -59,7 +59,7 @@ class HostLayout:
 
 def host_layout(batch: RowBatch, spec: EncoderSpec) -> HostLayout:
     """A checked batch as the encoder reads it."""
-    lengths = np.diff(batch.text_offsets)[batch.row_text]
+    lengths = batch.row_lengths
     row_starts = offsets_of(lengths)
     places, target_offsets, order = distinct_targets(
         np.repeat(row_starts[:-1], np.diff(batch.target_offsets)) + batch.target_positions
