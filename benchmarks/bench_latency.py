@@ -23,7 +23,7 @@ import torch
 from latency_contestants import ScoreText, by_mlmfast, huggingface, onnx_graph
 from machine import banner, load_average
 from report import Report
-from rounds import EXACT, ROUNDED, Bound, Difference, difference
+from rounds import EXACT, QUANTISED, ROUNDED, Bound, Difference, difference
 from texts import INAUGURAL, read_pieces
 from tokenizers import Tokenizer
 
@@ -35,6 +35,8 @@ WARM_UP_CALLS = 3
 PIECES_PER_TEXT = 8
 """Pieces that are read for each text wanted, as most are a token or two short."""
 HUGGINGFACE = ("Hugging Face, copy by copy", "Hugging Face, all copies at once")
+NATIVE = {"float32": EXACT, "bf16x3": EXACT, "bf16x4": EXACT, "bfloat16": ROUNDED, "int8": QUANTISED}
+"""Precisions, and how far each may be from the first of its table."""
 WANTED_RATIO, WANTED_MS = 3.0, 1.0
 
 
@@ -68,7 +70,7 @@ def pll_entries(model: str | None, masked: Path | None, pll: Path | None) -> lis
         Entry(copy_by_copy, partial(huggingface, folder, batched=False)),
         *(
             Entry(f"native, {precision}", partial(by_mlmfast, model, "native", precision), bound)
-            for precision, bound in (("float32", EXACT), ("bf16x3", EXACT), ("bfloat16", ROUNDED))
+            for precision, bound in NATIVE.items()
         ),
         graph_entry("engine onnx, graph masked", "masked", masked, lambda f: by_mlmfast(f, "onnx", None)),
         graph_entry("ONNX Runtime, graph pll", "pll", pll, onnx_graph),
@@ -80,7 +82,7 @@ def student_entries(student: Path, graph: Path | None) -> list[Entry]:
         Entry("torch, float32", partial(by_mlmfast, student, "torch", "float32")),
         *(
             Entry(f"native, {precision}", partial(by_mlmfast, student, "native", precision), bound)
-            for precision, bound in (("float32", EXACT), ("bf16x3", EXACT), ("bfloat16", ROUNDED))
+            for precision, bound in NATIVE.items()
         ),
         graph_entry(
             "engine onnx, graph single-pass", "single-pass", graph, lambda f: by_mlmfast(f, "onnx", None)
@@ -162,11 +164,11 @@ def pll_goal(found: Mapping[str, Latencies], disagreeing: Sequence[str]) -> str:
     """The fastest of ours that is exact against the faster of Hugging Face's."""
 
     def fastest(names: Sequence[str]) -> str | None:
-        running = [n for n in names if found[n].unavailable is None and n not in disagreeing]
+        running = [n for n in names if n in found and found[n].unavailable is None and n not in disagreeing]
         return min(running, key=lambda name: found[name].milliseconds(0.5), default=None)
 
     rival = fastest(HUGGINGFACE)
-    ours = fastest(["native, float32", "native, bf16x3"])
+    ours = fastest([f"native, {precision}" for precision, bound in NATIVE.items() if bound is EXACT])
     if rival is None or ours is None:
         return "- goal of PLL: not judged, as nobody to compare agrees"
     ratio = found[rival].milliseconds(0.5) / found[ours].milliseconds(0.5)
@@ -174,10 +176,12 @@ def pll_goal(found: Mapping[str, Latencies], disagreeing: Sequence[str]) -> str:
     return f"- {ours} against {rival}: {ratio:.2f}x; goal {WANTED_RATIO:g}x: {verdict}"
 
 
-def student_goal(found: Mapping[str, Latencies]) -> str:
-    native = [n for n in found if n.startswith("native") and found[n].unavailable is None]
+def student_goal(found: Mapping[str, Latencies], disagreeing: Sequence[str]) -> str:
+    native = [
+        n for n in found if n.startswith("native") and found[n].unavailable is None and n not in disagreeing
+    ]
     if not native:
-        return "- goal of the student: not judged, as the native engine did not run"
+        return "- goal of the student: not judged, as nobody of the native engine ran and agreed"
     name = min(native, key=lambda name: found[name].milliseconds(0.5))
     p50 = found[name].milliseconds(0.5)
     verdict = "met" if p50 < WANTED_MS else "missed"
@@ -226,14 +230,12 @@ def main() -> None:
         report.disagreeing += [f"{name} ({title})" for name in disagreeing]
         return found, disagreeing
 
-    report.say(pll_goal(*bench("PLL", pll_entries(options.model, options.masked_graph, options.pll_graph))))
     if options.student is None:
         report.say("- no student is timed: none was given with --student")
     else:
-        found, _ = bench(
-            f"Student {options.student.name}", student_entries(options.student, options.student_graph)
-        )
-        report.say(student_goal(found))
+        entries = student_entries(options.student, options.student_graph)
+        report.say(student_goal(*bench(f"Student {options.student.name}", entries)))
+    report.say(pll_goal(*bench("PLL", pll_entries(options.model, options.masked_graph, options.pll_graph))))
     report.say(
         f"- {options.calls} calls in {options.rounds} interleaved rounds over {len(texts)} texts; "
         f"load average at the end: {load_average()}"

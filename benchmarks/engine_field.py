@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rounds import EXACT, ROUNDED, Bound, Contestant
+from rounds import EXACT, QUANTISED, ROUNDED, Bound, Contestant
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(sys.executable)
@@ -18,8 +18,6 @@ BF16 = replace(ROUNDED, at_least=3e-4)
 """For products of bfloat16 inputs; a smaller difference from float32 would show that there are none."""
 WHOLLY_BF16 = replace(BF16, per_token=0.2)
 """For peers that keep more than the matrix products in bfloat16: 0.10 on the texts of the default section."""
-QUANTISED = Bound(per_token=2.0, per_text=10.0, at_least=1e-3)
-"""For int8: wide, as the rank correlation says how good it is."""
 
 LOOP, FLOAT32, TORCH_BF16, OPENVINO_BF16 = (
     "plain loop",

@@ -41,6 +41,8 @@ EXACT = Bound(per_token=1e-4, per_text=1e-3)
 """For float32: rounding only."""
 ROUNDED = Bound(per_token=0.1, per_text=1.0)
 """For bfloat16."""
+QUANTISED = Bound(per_token=2.0, per_text=10.0, at_least=1e-3)
+"""For int8: wide, as the rank correlation says how good it is."""
 
 
 @dataclass(frozen=True)

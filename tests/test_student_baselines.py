@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 import bench_student
 import student_fell_swoop
-from bench_latency import Entry, Latencies, graph_entry, measure, pll_goal, table
+from bench_latency import Entry, Latencies, graph_entry, measure, pll_goal, student_goal, table
 from rounds import EXACT
 from student_baselines import Correction, corrected, unmasked
 from student_fell_swoop import SwoopHead, SwoopSettings, drawn_places, fell_swoop, masked_rows, train
@@ -334,6 +334,17 @@ def test_the_goal_of_pll_is_against_the_faster_of_hugging_faces() -> None:
     assert "2.00x; goal 3x: missed" in pll_goal(found, [])
     assert "4.00x; goal 3x: met" in pll_goal(found, ["Hugging Face, copy by copy"])
     assert "not judged" in pll_goal(found, ["native, float32"])
+
+
+def test_the_goal_of_the_student_is_that_of_the_fastest_that_agrees() -> None:
+    found = {
+        "torch, float32": Latencies(seconds=[0.0001]),
+        "native, bfloat16": Latencies(seconds=[0.002]),
+        "native, int8": Latencies(seconds=[0.0009]),
+    }
+    assert "native, int8: p50 0.900 ms; goal under 1 ms: met" in student_goal(found, [])
+    assert "native, bfloat16: p50 2.000 ms; goal under 1 ms: missed" in student_goal(found, ["native, int8"])
+    assert "not judged" in student_goal(found, ["native, bfloat16", "native, int8"])
 
 
 def test_a_student_is_judged_by_its_own_masking(tmp_path: Path) -> None:
