@@ -71,8 +71,9 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Beside the last run's times, which are kept in .benchmarks.
 bench: $(VENV)/.test
-	$(BIN)/python -m pytest benchmarks --benchmark-only
+	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-autosave --benchmark-compare
 
 # For a machine with a GPU, its own python with CUDA torch, and nothing of this installed; see benchmarks/gpu_check.
 gpu-check:

@@ -14,13 +14,12 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from cuda_kernel_work import works
-from kernel_bounds import bounds, described_shapes
+from kernel_bounds import bounds, described_gpus, described_shapes
 from kernel_work import SHAPES
 from occupancy import WARP_THREADS, occupancy
 from resource_tables import cuda_page
@@ -154,8 +153,8 @@ def nvcc_version(nvcc: str) -> str:
 
 def resource_report(nvcc: str) -> dict[str, Any]:
     kernels = {architecture: kernel_resources(nvcc, architecture) for architecture in ARCHITECTURES}
-    gpus = [asdict(gpu) | {"capability": "{}.{}".format(*gpu.capability)} for gpu in GPUS]
-    return {"nvcc": nvcc_version(nvcc), "shapes": described_shapes(), "gpus": gpus, "kernels": kernels}
+    described = {"shapes": described_shapes(), "gpus": described_gpus()}
+    return {"nvcc": nvcc_version(nvcc), **described, "kernels": kernels}
 
 
 def as_json(report: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from kernel_work import SHAPES, Shape
-from roofline import Gpu, Work, bound
+from roofline import GPUS, Gpu, Work, bound
 
 Works = Mapping[Shape, Mapping[str, Work]]
 """Of kernels by name."""
@@ -34,6 +34,10 @@ def bounds(kernel: str, works: Works, dtype: torch.dtype, gpu: Gpu) -> list[dict
             }
         )
     return found
+
+
+def described_gpus() -> list[dict[str, Any]]:
+    return [asdict(gpu) | {"capability": "{}.{}".format(*gpu.capability)} for gpu in GPUS]
 
 
 def described_shapes() -> list[dict[str, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kernel_work import STATED
+
 TRITON = """# What the Triton kernels take of a GPU
 
 Written by `python benchmarks/triton_resources.py` (triton {triton}), from kernels compiled ahead of time. No
@@ -37,7 +39,6 @@ ON_MATRIX_UNITS = " (float32 as three in tf32)"
 BFLOAT16_ALONE = " in bfloat16"
 RESOURCES = ("kernel", "dtype", "registers", "stack", "shared KiB", "warps", "occupancy", "limited by")
 LEFT = {"kernel", "dtype", "limited by"}
-STATED_LENGTH = 34
 
 
 def triton_page(report: dict[str, Any]) -> str:
@@ -67,7 +68,7 @@ def introduced(shapes: Sequence[dict[str, Any]], program: str, products: str) ->
             for length, shape in sizes.items()
         ),
     )
-    names = {"program": program, "products": products, "batches": batches, "stated": STATED_LENGTH}
+    names = {"program": program, "products": products, "batches": batches, "stated": STATED.text_length}
     return INTRODUCTION.format(**names, **shapes[0])
 
 
@@ -106,7 +107,7 @@ def bound_rows(kernel: dict[str, Any], lengths: Sequence[int]) -> Iterable[list[
     """One for each vocabulary."""
     for vocab_size in dict.fromkeys(bound["vocab_size"] for bound in kernel["bounds"]):
         at = {bound["text_length"]: bound for bound in kernel["bounds"] if bound["vocab_size"] == vocab_size}
-        stated = at.get(STATED_LENGTH)
+        stated = at.get(STATED.text_length)
         counted = ["", ""]
         if stated is not None:
             flops = stated["matrix_flops"] + stated["vector_flops"]

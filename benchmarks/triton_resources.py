@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-from kernel_bounds import bounds, described_shapes
+from kernel_bounds import bounds, described_gpus, described_shapes
 from kernel_compilation import all_variants, resources
 from kernel_work import SHAPES, works
 from occupancy import occupancy
@@ -50,13 +49,9 @@ def report() -> dict[str, Any]:
     return {
         "triton": triton.__version__,
         "shapes": described_shapes(),
-        "gpus": [gpu_figures(gpu) for gpu in GPUS],
+        "gpus": described_gpus(),
         "kernels": [kernel for gpu in GPUS for dtype in DTYPES for kernel in kernels(dtype, gpu)],
     }
-
-
-def gpu_figures(gpu: Gpu) -> dict[str, Any]:
-    return asdict(gpu) | {"capability": "{}.{}".format(*gpu.capability)}
 
 
 def as_json(report: dict[str, Any]) -> str:

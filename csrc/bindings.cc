@@ -177,11 +177,12 @@ py::dict score_rows(const mlmfast::Model& model, const Array<int32_t>& input_ids
   return results.dict();
 }
 
-// A matrix of floats, or of bfloat16 as uint16.
+// A matrix of floats, or of bfloat16 as uint16, that may have no rows.
 mlmfast::WeightView view_of(const py::array& matrix, const char* name) {
   const bool is_float = py::isinstance<Array<float>>(matrix), is_bf16 = py::isinstance<Array<uint16_t>>(matrix);
-  if (matrix.ndim() != 2 || (!is_float && !is_bf16)) {
-    throw std::invalid_argument(std::string(name) + " must be a C-contiguous float32 or uint16 (bfloat16) matrix");
+  if (matrix.ndim() != 2 || matrix.shape(1) == 0 || (!is_float && !is_bf16)) {
+    throw std::invalid_argument(std::string(name) +
+                                " must be a C-contiguous float32 or uint16 (bfloat16) matrix with columns");
   }
   return {static_cast<const std::byte*>(matrix.data()), is_float ? mlmfast::DType::f32 : mlmfast::DType::bf16,
           matrix.shape(0), matrix.shape(1)};

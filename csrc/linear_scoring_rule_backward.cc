@@ -338,7 +338,7 @@ class Backward {
 // What no slice writes.
 void clear(const LinearScoringRule& call, const LinearGradients& gradients) {
   const auto zero = [](void* values, DType dtype, int64_t begin, int64_t count) {
-    const int64_t size = dtype == DType::f32 ? 4 : 2;
+    const int64_t size = dtype_size(dtype);
     std::memset(static_cast<std::byte*>(values) + begin * size, 0, count * size);
   };
   const int64_t columns = call.input.columns;
@@ -357,7 +357,8 @@ void clear(const LinearScoringRule& call, const LinearGradients& gradients) {
 void linear_scoring_rule_backward(const LinearScoringRule& call, const float* coefficients, const float* upstream,
                                   const LinearGradients& gradients) {
   if (matrix_kernels(call.precision, call.isa).logit_gradients == nullptr) {
-    throw std::invalid_argument("gradients in precision int8 are not available; use float32, bf16x3, bf16x4 or bfloat16");
+    throw std::invalid_argument(
+        "gradients in precision int8 are not available; use float32, bf16x3, bf16x4 or bfloat16");
   }
   clear(call, gradients);
   const std::vector<ClassSlice> slices = class_slices(call);

@@ -103,7 +103,6 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return {};
 }
 
-int64_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
 std::string in_layer(std::string_view name, int64_t layer) {
   const size_t star = name.find('*');

@@ -75,7 +75,7 @@ def plan_for(
         max_length=max_length,
         max_batch_tokens=max_batch_tokens,
         num_workers=num_workers,
-        outputs=replace(outputs, word_start=True) if word_start else outputs,
+        outputs=outputs if outputs.word_start == word_start else replace(outputs, word_start=word_start),
         score_eos=score_eos,
         overlong=overlong,
         parse_special=parse_special,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,6 @@ UNSPACED = re.compile(
 """Letters of scripts written without spaces: Thai, Lao, Burmese, Khmer, Kana, Han."""
 LONGEST_LONE_WORD = 64
 """Tokens of a text that is one word, beyond which word boundaries were plainly not found."""
-TARGET_OUTPUTS = tuple(column.name for column in fields(TargetOutputs))
 
 
 class Window:
@@ -110,8 +108,7 @@ class Window:
 
     def scatter(self, found: TargetOutputs, slots: Int64Array) -> None:
         """Put a batch's results where they belong."""
-        for name in TARGET_OUTPUTS:
-            values = getattr(found, name)
+        for name, values in vars(found).items():
             if values is None:
                 continue
             if name not in self._columns:

@@ -108,7 +108,7 @@ class Workers:
             batch, slots = window.batch(batches[0])
             # Each row has at most the tokens of all texts.
             if batch.num_rows * len(batch.input_ids) <= self._max_immediate_tokens:
-                return [OnDemand(partial(self._compute, batch, slots, outputs))]
+                return [OnDemand(partial(self._score_here, batch, slots, outputs))]
         return [self._pool.submit(self._score, window, indices, outputs) for indices in batches]
 
     def _require_running(self) -> None:
@@ -118,18 +118,20 @@ class Workers:
             self._start()  # a forked child has none of its parent's threads
 
     def _score(self, window: RowSource, indices: Int64Array, outputs: Outputs) -> Computed:
+        """In a worker, which also makes the batch."""
         batch, slots = window.batch(indices)
         return self._engine.score(batch, outputs), slots
 
-    def _compute(self, batch: RowBatch, slots: Int64Array, outputs: Outputs) -> Computed:
+    def _score_here(self, batch: RowBatch, slots: Int64Array, outputs: Outputs) -> Computed:
         """In the thread that calls, or in a worker if another caller computes."""
-        if not self._caller_computes.acquire(blocking=False):
+        caller_computes = self._caller_computes  # in a forked child others may be started meanwhile
+        if not caller_computes.acquire(blocking=False):
             self._require_running()
             return self._pool.submit(self._engine.score, batch, outputs).result(), slots
         try:
             return self._engine.score(batch, outputs), slots
         finally:
-            self._caller_computes.release()
+            caller_computes.release()
 
 
 @dataclass

@@ -12,8 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 import cuda_kernel_work
-from cuda_kernel_work import ELEMENT_SIZES, Shape, gradient_work, num_spans, row_work, sweep_work
+from cuda_kernel_work import ELEMENT_SIZES, gradient_work, num_spans, row_work, sweep_work
 from kernel_ledger import Batch, Ledger
+from kernel_work import Shape
 from roofline import GPUS, Work
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc" / "cuda"
@@ -64,8 +65,8 @@ def head_sums(ledger: Ledger, row: int) -> None:
     ledger.load(4, "ids", row)
     ledger.store(4, "target_logits", row)
     for span in range(SPANS):
-        for _ in ("max", "rest", "rest_weighted", "padding"):
-            ledger.store(4, "sums", span, row, _)
+        for name in ("max", "rest", "rest_weighted", "padding"):
+            ledger.store(4, "sums", span, row, name)
 
 
 def greater(ledger: Ledger, row: int) -> None:
@@ -80,15 +81,15 @@ def class_sums(ledger: Ledger, row: int) -> None:
     ledger.load(8, "target", row)
     ledger.store(4, "target_logits", row)
     for span in range(SPANS):
-        for _ in ("max", "rest", "rest_squared", "logits"):
-            ledger.store(4, "sums", span, row, _)
+        for name in ("max", "rest", "rest_squared", "logits"):
+            ledger.store(4, "sums", span, row, name)
 
 
 def masked_sums(ledger: Ledger, row: int) -> None:
     ledger.load(4, "lse", row)
     for span in range(SPANS):
-        for _ in ("count", "log_probs"):
-            ledger.store(4, "sums", span, row, _)
+        for name in ("count", "log_probs"):
+            ledger.store(4, "sums", span, row, name)
 
 
 SWEEPS: dict[str, Callable[[Ledger, int], None]] = {

@@ -8,10 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 from tiny_models import MODELS
 
 import mlmfast
 from mlmfast.errors import ModelError, SettingsError
+from mlmfast.models.heads import UNSUPPORTED_FIELDS
 
 
 @pytest.mark.parametrize(
@@ -65,16 +67,26 @@ def test_causal_and_masked_maskings_do_not_mix() -> None:
     [
         ("no/such/folder/here", "no folder no/such/folder/here"),
         ("/no/such/folder", "no folder /no/such/folder"),
+        ("./no-such-folder", "no folder ./no-such-folder, and it is not a hub id"),
         ("no-such-model-anywhere", "not a folder here, and the hub gave no model of that name"),
         (str(Path(__file__)), "is a file; expected a model's folder"),
         (str(MODELS), "no config.json"),
         ("", "model is ''; expected a folder"),
         (3, "model is 3; expected a folder"),
+        ("x" * 300, "cannot look for such a folder"),
+        ("~nobody-of-this-name/model", "cannot look for such a folder"),
     ],
 )
 def test_models_that_are_not_there(model: object, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         mlmfast.load(model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("revision", ["", ".", "..", 7])
+def test_revisions_that_are_none(revision: object) -> None:
+    """`..` in an address would be the model itself, whatever its revision."""
+    with pytest.raises(ModelError, match=r"revision is .*; expected a branch, a tag or a whole commit hash"):
+        mlmfast.load("someone/tiny", revision=revision)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +132,31 @@ def test_a_config_that_contradicts_the_weights_is_refused(
 ) -> None:
     with pytest.raises(ModelError):
         mlmfast.load(copy_of_bert(tmp_path, **changes), engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["auto", "native", "torch"])
+@pytest.mark.parametrize("field", UNSUPPORTED_FIELDS)
+def test_a_field_that_is_not_carried_out_is_named(tmp_path: Path, field: str, engine: str) -> None:
+    """Set to nothing it changes nothing."""
+    mlmfast.load(copy_of_bert(tmp_path / "unset", **{field: None}), engine=engine).close()
+    with pytest.raises(ModelError, match=f"sets {field} = 4, which is not carried out"):
+        mlmfast.load(copy_of_bert(tmp_path / "set", **{field: 4}), engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_an_output_bias_is_known_by_either_name_and_not_missed(tmp_path: Path, engine: str) -> None:
+    weights = copy_of_bert(tmp_path) / "model.safetensors"
+    tensors = load_file(weights)
+    bias = tensors.pop("cls.predictions.bias")
+    save_file({**tensors, "cls.predictions.decoder.bias": bias}, weights, {"format": "pt"})
+    with (
+        mlmfast.load(weights.parent, engine=engine, precision="float32") as scorer,
+        mlmfast.load(MODELS / "bert", engine=engine, precision="float32") as expected,
+    ):
+        assert scorer.score(["the people"])[0].score == expected.score(["the people"])[0].score
+    save_file(tensors, weights, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"no complete masked language-model head: cls\.predictions\.bias"):
+        mlmfast.load(weights.parent, engine=engine)
 
 
 def test_a_cut_weights_file_is_refused(tmp_path: Path) -> None:

@@ -18,15 +18,13 @@ from test_agreement import (
     reference_scores,
     texts_for,
 )
-from tiny_models import MODELS, NATIVE, read_lines, tiny_scorer
+from tiny_models import MODELS, NATIVE, NATIVE_BOUNDS, read_lines, tiny_scorer
 
 import mlmfast
 from mlmfast import _core
 from mlmfast.errors import InputError, ModelError, SettingsError, TextTooLongError
 
 NOT_NATIVE = ("mpnet", "deberta-v2", "gpt2", "llama")
-SHARP = {"float32": 1e-4, "bf16x3": 1e-3, "bf16x4": 1e-3, "bfloat16": 0.5, "int8": 4.0}
-"""Bounds on the tiny models, whose random weights magnify rounding far more than trained ones."""
 TRAINED = {"float32": 1e-4, "bf16x3": 1e-4, "bf16x4": 1e-4, "bfloat16": 0.1, "int8": 1.0}
 """Bounds on the embedded model, per token; bf16x3 and bf16x4 count as exact because they keep these."""
 
@@ -43,7 +41,7 @@ def test_float32_agrees_with_the_reference(name: str, masking: str) -> None:
     texts = word_safe(name, masking)
     results = tiny_scorer(name, engine="native").score(texts, masking)
     for text, result in zip(texts, results, strict=True):
-        assert_agrees(result, reference_scores(name, text, masking), SHARP["float32"])
+        assert_agrees(result, reference_scores(name, text, masking), NATIVE_BOUNDS["float32"])
 
 
 def worst_difference(first: list[mlmfast.TextScore], second: list[mlmfast.TextScore]) -> float:
@@ -56,7 +54,7 @@ def worst_difference(first: list[mlmfast.TextScore], second: list[mlmfast.TextSc
     return max(abs(a - b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("precision", SHARP)
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
 @pytest.mark.parametrize("isa", _core.available_isas())
 @pytest.mark.parametrize("name", NATIVE[:10])
 def test_every_instruction_set_and_precision(
@@ -66,7 +64,7 @@ def test_every_instruction_set_and_precision(
     exact = tiny_scorer(name).score(texts_for(name))
     with mlmfast.load(MODELS / name, engine="native", precision=precision, workers=1) as scorer:
         assert scorer.describe()["isa"] == isa
-        assert worst_difference(scorer.score(texts_for(name)), exact) < SHARP[precision]
+        assert worst_difference(scorer.score(texts_for(name)), exact) < NATIVE_BOUNDS[precision]
 
 
 @pytest.mark.parametrize("precision", TRAINED)
@@ -83,12 +81,12 @@ def test_position_limit_and_one_over(name: str) -> None:
     limit = scorer.engine.max_length
     assert limit == tiny_scorer(name).engine.max_length
     text = content_of_length(name, limit)
-    assert_agrees(scorer.score([text])[0], reference_scores(name, text, "original"), SHARP["float32"])
+    assert_agrees(scorer.score([text])[0], reference_scores(name, text, "original"), NATIVE_BOUNDS["float32"])
     with pytest.raises(TextTooLongError):
         scorer.score([content_of_length(name, limit + 1)])
 
 
-@pytest.mark.parametrize("precision", SHARP)
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "esm2", "albert"])
 def test_scores_are_the_same_bits_whatever_stands_beside_them(name: str, precision: str) -> None:
     if name in PROTEIN:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mlmfast.models import EMBEDDED_STUDENT
+from mlmfast.models.source import EMBEDDED
+
 ROOT = Path(__file__).parent.parent
 
 SCORE = """
@@ -36,10 +39,18 @@ def test_wheel_content(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for needed in ("config.json", "model.safetensors", "tokenizer.json", "README.md", "LICENSE"):
         assert f"mlmfast/data/mlmfast-mini-en/{needed}" in names
+    for needed in ("config.json", "student.safetensors", "model.safetensors.index.json", "tokenizer.json"):
+        assert f"mlmfast/data/mlmfast-mini-en-student/{needed}" in names
     assert "mlmfast/py.typed" in names
     assert any(n.startswith("mlmfast/_core.") and n.endswith(".so") for n in names)
     folders = {n.split("/")[0] for n in names}
     assert all(f == "mlmfast" or f.endswith((".dist-info", ".libs")) for f in folders), folders
+
+
+def test_the_embedded_student_is_small() -> None:
+    """It takes the embeddings of the embedded model beside it."""
+    files = EMBEDDED[EMBEDDED_STUDENT].iterdir()
+    assert 10e6 < sum(file.stat().st_size for file in files) <= 12e6
 
 
 def test_wheel_scores_without_torch(wheel: Path, tmp_path: Path) -> None:

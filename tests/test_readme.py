@@ -7,8 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
+
+import mlmfast
+from mlmfast.cli.option_groups import EngineOptions
+from mlmfast.engines.base import ENGINES, PRECISIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -61,10 +66,27 @@ def test_commands_run_in_order(page: str, tmp_path: Path) -> None:
         assert run.stdout.strip() or "--output" in command, command
 
 
+def test_every_engine_and_precision_is_named() -> None:
+    """In the README, by load, and in the help of the command line."""
+    helps = {
+        name: get_args(hint)[1].help
+        for name, hint in get_type_hints(EngineOptions, include_extras=True).items()
+    }
+    for precision in PRECISIONS:
+        assert f"\n| `{precision}`" in PAGES["README.md"]
+        assert f"`{precision}`" in (mlmfast.load.__doc__ or "")
+        assert precision in re.findall(r"\w+", helps["precision"])
+    for engine in ENGINES:
+        assert f"`{engine}`" in (mlmfast.load.__doc__ or "")
+        assert engine in re.findall(r"\w+", helps["engine"])
+
+
 def test_makefile_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    assert {c.split()[1] for c in RUN_BY_CI if c.startswith("make ")} <= targets
+    made = {c for c in RUN_BY_CI if c.startswith("make ")}
+    assert {c.split()[1] for c in made} <= targets
+    assert made <= set((ROOT / ".ci" / "run").read_text().splitlines())
     assert set(COMMANDS["README.md"]) >= RUN_BY_CI
 
 

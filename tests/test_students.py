@@ -22,7 +22,7 @@ from student_models import (
     write_index,
 )
 from test_agreement import PROTEIN, PROTEINS, content_of_length, texts_for
-from tiny_models import MODELS, NATIVE, read_lines
+from tiny_models import MODELS, NATIVE, NATIVE_BOUNDS, read_lines
 
 import mlmfast
 from mlmfast import _core
@@ -35,8 +35,6 @@ TORCH_ONLY = ("mpnet", "deberta-v2", "deberta-v2-legacy")
 RUNS = [("torch", name) for name in (*NATIVE, *TORCH_ONLY)] + [("native", name) for name in NATIVE]
 HEADS = ("token", "cls")
 EXACT = 1e-4
-PRECISIONS = {"float32": 1e-4, "bf16x3": 1e-3, "bf16x4": 1e-3, "bfloat16": 0.5, "int8": 4.0}
-"""Bounds on the tiny models, whose random weights magnify rounding far more than trained ones."""
 
 
 @cache
@@ -132,7 +130,7 @@ def test_the_longest_text_and_one_over(engine: str, name: str, head: str, tmp_pa
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
 @pytest.mark.parametrize("isa", _core.available_isas())
 @pytest.mark.parametrize("name", ["bert", "modernbert", "esm2"])
 def test_every_instruction_set_and_precision(
@@ -143,11 +141,11 @@ def test_every_instruction_set_and_precision(
     texts = [text for text in texts_for(name) if text]
     with mlmfast.load(folder, engine="native", precision=precision, workers=1) as scorer:
         for text, result in zip(texts, scorer.score(texts), strict=True):
-            assert_agrees(result, plain_values(folder, name, text), PRECISIONS[precision])
+            assert_agrees(result, plain_values(folder, name, text), NATIVE_BOUNDS[precision])
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "esm2", "albert"])
 def test_scores_are_the_same_bits_whatever_stands_beside_them(
     name: str, precision: str, head: str, tmp_path: Path

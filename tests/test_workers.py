@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable
 
@@ -163,3 +164,33 @@ def test_a_child_forked_while_a_caller_computes_can_score() -> None:
     with scorer_with(HashEngine()) as other:
         assert score == other.score([SMALL])[0].score
     assert by_caller
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_was_begun_before_a_fork_goes_on_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the child scores something else before that is computed."""
+    monkeypatch.setattr(window_groups, "WINDOW_TEXTS", 1)
+    parent = os.getpid()
+
+    def score_another_first() -> None:
+        if os.getpid() != parent and len(engine.threads) == 2:
+            scorer.score([SMALL])
+
+    def child() -> None:
+        try:
+            queue.put([result.score for result in results])
+        except Exception as error:
+            queue.put(repr(error))
+
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with scorer_with(engine := ImmediateEngine(score_another_first)) as scorer:
+        results = scorer.score_iter(["people", SMALL])
+        expected = [next(results).score]
+        process = context.Process(target=child)
+        process.start()
+        found = queue.get(timeout=60)
+        process.join(timeout=60)
+        expected += [result.score for result in results]
+    assert found == expected[1:]

@@ -19,8 +19,8 @@ from packed_contestants import OnnxRuntime
 from packed_scores import log_probs
 from texts import BLIMP, read_sentences
 
-from mlmfast.engines.onnx_folder import GRAPH
 from mlmfast.export import export_model
+from mlmfast.models.checkpoint import GRAPH
 from mlmfast.scorer import open_model
 
 TINY = str(ROOT / "tests" / "data" / "models" / "bert")

@@ -27,7 +27,7 @@ const char* const kModels[] = {"bert", "bert-sharded", "roberta", "distilbert", 
                                "esm2"};
 const char* const kFiles[] = {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
                               "tokenizer_config.json", "vocab.txt"};
-const char* const kPrecisions[] = {nullptr, "float32", "bf16x3", "bf16x4", "bfloat16", "int8", "int3", ""};
+const char* const kPrecisionNames[] = {nullptr, "float32", "bf16x3", "bf16x4", "bfloat16", "int8", "int3", ""};
 const char* const kIsas[] = {nullptr, "", "generic", "avx2", "avx512", "avx512_bf16", "amx", "sse9"};
 
 struct Loaded {
@@ -87,7 +87,7 @@ class Fuzzer {
       damaged = damage_file(folder);
     }
     mlmfast_load_options options = MLMFAST_LOAD_OPTIONS_INIT;
-    if (random_.once_in(2)) options.precision = random_.pick(kPrecisions);
+    if (random_.once_in(2)) options.precision = random_.pick(kPrecisionNames);
     if (random_.once_in(2)) options.isa = random_.pick(kIsas);
     if (random_.once_in(8)) options.mask_token_id = random_.hostile(320);
     name("load " + model + " " + damaged);

@@ -29,9 +29,9 @@ constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activ
                                        Activation::relu, Activation::silu};
 
 // How far results may be from the double sum: times the sum of |x w| and |b|, which all roundings scale with.
-// float32, bfloat16 and int8 (against the rounded factors): the order of summation. bf16x4: a factor rounded to
-// two parts is at most 2^-17 off. bf16x3: low times low, too, is at most 2^-16 of the product. An int8 operand is half a step
-// off, after its rounding to bfloat16: `step` of the largest value of its row.
+// float32, bfloat16 and int8 (against the rounded factors): the order of summation. bf16x4: a factor rounded to two parts
+// is at most 2^-17 off. bf16x3: low times low, too, is at most 2^-16 of the product. An int8 operand is half a step off,
+// after its rounding to bfloat16: `step` of the largest value of its row.
 struct Bounds {
   double product;
   double rounding;    // of a result as an operand, relative

@@ -47,7 +47,9 @@ class TeacherOptions:
     masking: Annotated[str, typer.Option(help="Its own: original, word_l2r or whole_word.")] = "original"
     teacher_precision: Annotated[
         str | None,
-        typer.Option(help="float32, bf16x3, bf16x4, bfloat16 or int8; by default the fastest that is exact."),
+        typer.Option(
+            help="float32, bf16x3, bf16x4, bfloat16, float16 or int8; by default the fastest that is exact."
+        ),
     ] = None
     teacher_scores: Annotated[
         Path | None,

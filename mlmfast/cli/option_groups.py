@@ -30,7 +30,9 @@ class EngineOptions:
             help="float32, bf16x3, bf16x4, bfloat16, float16 or int8; by default the fastest that is exact."
         ),
     ] = None
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, ...; of ONNX exports also tensorrt.")
+    ] = None
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None
     max_batch_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one batch.")] = None
 

@@ -11,8 +11,9 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from mlmfast.engines.base import ModelFiles, Outputs
-from mlmfast.engines.onnx_folder import GRAPH, GraphDescription
+from mlmfast.engines.onnx_folder import GraphDescription
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
+from mlmfast.models.checkpoint import GRAPH
 from mlmfast.scheduling.batches import expand, pad
 from mlmfast.types import Int64Array, JsonRecord, RowBatch, TargetOutputs
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from mlmfast.errors import ModelError
 from mlmfast.models import ModelConfig
-from mlmfast.models.checkpoint import DESCRIPTION as DESCRIPTION
-from mlmfast.models.checkpoint import EXTERNAL_DATA as EXTERNAL_DATA
-from mlmfast.models.checkpoint import GRAPH as GRAPH
+from mlmfast.models.checkpoint import DESCRIPTION, EXTERNAL_DATA, GRAPH
 from mlmfast.types import JsonRecord
 
 FORMAT_VERSION = 1

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from mlmfast.engines import Outputs
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.onnx_folder import GRAPH
 from mlmfast.errors import MlmfastError, ModelError
 from mlmfast.export.framing import Framing, sample_texts
+from mlmfast.models.checkpoint import GRAPH
 from mlmfast.scheduling import Masking, mask_rows, row_batch
 from mlmfast.scorer import open_model
 from mlmfast.types import Int32Array, Int64Array, RowBatch, TokenizedTexts

@@ -9,11 +9,12 @@ from pathlib import Path
 import onnx
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.onnx_folder import DESCRIPTION, FORMAT_VERSION, GRAPH, GraphDescription
+from mlmfast.engines.onnx_folder import FORMAT_VERSION, GraphDescription
 from mlmfast.export.agreement import Agreement
 from mlmfast.export.framing import Framing
 from mlmfast.export.graphs import OPSET
 from mlmfast.io.json_text import to_json
+from mlmfast.models.checkpoint import DESCRIPTION, GRAPH
 from mlmfast.types import JsonRecord
 
 ROWS = {

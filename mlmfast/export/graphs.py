@@ -17,11 +17,11 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch.export import Dim
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.onnx_folder import GRAPH
 from mlmfast.errors import UnsupportedModelError
 from mlmfast.export.framing import Framing
 from mlmfast.export.modules import GraphModule, masked_module, student_module
 from mlmfast.export.pll_graph import pll_graph
+from mlmfast.models.checkpoint import GRAPH
 
 OPSET = 20
 EXTERNAL_DATA_BYTES = 1 << 30

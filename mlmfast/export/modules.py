@@ -65,7 +65,9 @@ class StudentScores(GraphModule):
 
     def values(self, states: Tensor) -> Tensor:
         """[..., D] to [...]."""
-        return states @ self._weight + self._bias
+        # Not a matrix product, which int8 would quantise: the runtime takes no vector of quantised weights.
+        values: Tensor = (states * self._weight).sum(dim=-1)
+        return values + self._bias
 
 
 class TokenScores(StudentScores):

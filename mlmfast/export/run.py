@@ -7,11 +7,12 @@ import tempfile
 from pathlib import Path
 
 from mlmfast.engines.base import ModelFiles
-from mlmfast.engines.onnx_folder import GRAPH, KINDS, PRECISIONS
+from mlmfast.engines.onnx_folder import KINDS, PRECISIONS
 from mlmfast.errors import ModelError, OutputError, SettingsError, UnsupportedModelError
 from mlmfast.extras import require
 from mlmfast.io.output import os_errors_named
 from mlmfast.models import EMBEDDED_STUDENT
+from mlmfast.models.checkpoint import GRAPH
 from mlmfast.scorer import open_model
 from mlmfast.types import JsonRecord
 

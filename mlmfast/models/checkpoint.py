@@ -17,7 +17,9 @@ from mlmfast.errors import ModelError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-INDEXES = (INDEX, PICKLE_INDEX)
+INDEXES, PICKLES = (INDEX, PICKLE_INDEX), (PICKLE, PICKLE_INDEX)
+WEIGHTS = (SINGLE, INDEX, *PICKLES)
+"""In order of preference."""
 GRAPH, EXTERNAL_DATA, DESCRIPTION = "model.onnx", "model.onnx.data", "mlmfast_onnx.json"
 """The files of an ONNX export, whose weights are in its graph or beside it."""
 SHARD = re.compile(r"(\.\./(?!\.\.?/)[^/]+/)?(?!\.\.?$)[^/]+")
@@ -55,9 +57,9 @@ class Checkpoint:
     @classmethod
     def of(cls, folder: Path, *, allow_pickle: bool = False) -> Checkpoint:
         """Raises ModelError if there are no weights, or only pickles and they are not allowed."""
-        names = [n for n in (SINGLE, PICKLE, *INDEXES) if (folder / n).is_file()]
+        names = [name for name in WEIGHTS if (folder / name).is_file()]
         weights = weights_among(names, folder, allow_pickle=allow_pickle)
-        is_pickle = weights in (PICKLE, PICKLE_INDEX)
+        is_pickle = weights in PICKLES
         if weights in INDEXES:
             return cls._sharded(folder / weights, is_pickle=is_pickle)
         return cls((folder / weights,), is_pickle)
@@ -107,10 +109,10 @@ def weights_among(names: Collection[str], place: object, *, allow_pickle: bool =
 
     Raises ModelError if there are no weights, or only pickles and they are not allowed.
     """
-    found = [name for name in (SINGLE, INDEX, PICKLE, PICKLE_INDEX) if name in names]
+    found = [name for name in WEIGHTS if name in names]
     if not found:
         raise ModelError(f"{place}: no weights; expected {SINGLE} or {INDEX}")
-    if found[0] in (PICKLE, PICKLE_INDEX) and not allow_pickle:
+    if found[0] in PICKLES and not allow_pickle:
         raise ModelError(
             f"{place}: only pickled weights ({found[0]}), which can run code when loaded; "
             "convert them to safetensors, or allow them with allow_pickle=True (--allow-pickle)"

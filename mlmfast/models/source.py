@@ -17,7 +17,7 @@ EMBEDDED_FOLDER = DATA_FOLDER / EMBEDDED_MODEL
 EMBEDDED = {EMBEDDED_MODEL: EMBEDDED_FOLDER, EMBEDDED_STUDENT: DATA_FOLDER / EMBEDDED_STUDENT}
 """The folders of the models that come with the package."""
 
-HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,26 @@ def resolve(
         model = EMBEDDED_MODEL
     if not isinstance(model, (str, os.PathLike)) or not (name := os.fspath(model)):
         raise ModelError(f"model is {model!r}; expected a folder, a hub id, or None for the embedded model")
+    if revision is not None and (not isinstance(revision, str) or not revision.strip(".")):
+        raise ModelError(f"revision is {revision!r}; expected a branch, a tag or a whole commit hash")
     if name in EMBEDDED:
         if revision is not None:
             raise ModelError(f"the embedded model has no revision {revision!r}; leave it out or name a model")
         return ModelSource(name, EMBEDDED[name])
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = Path(name)
+    try:
+        folder = folder.expanduser()
+        is_folder, is_there = folder.is_dir(), folder.exists()
+    except (OSError, RuntimeError) as error:  # too long a name, a place one may not look, a home of nobody
+        raise ModelError(
+            f"{name}: cannot look for such a folder ({error}); expected one (config.json and weights) or a "
+            "hub id"
+        ) from error
+    if is_folder:
         if revision is not None:
             raise ModelError(f"{name} is a local folder, which has no revision {revision!r}; leave it out")
         return ModelSource(name, folder)
-    if folder.exists():
+    if is_there:
         raise ModelError(f"{name} is a file; expected a model's folder (config.json and weights) or a hub id")
     if not HUB_ID.fullmatch(name):
         raise ModelError(

@@ -11,6 +11,7 @@ import pytest
 from tiny_models import MODELS, read_lines
 
 import mlmfast
+from mlmfast.engines.onnx_folder import KINDS, PRECISIONS
 from mlmfast.export import export_model, graphs
 from mlmfast.models import Checkpoint
 from mlmfast.scorer import open_model
@@ -33,10 +34,12 @@ def description_of(folder: Path) -> dict:
 
 @pytest.mark.parametrize(
     ("kind", "precision"),
-    [("masked", "float32"), ("masked", "float16"), ("masked", "int8"), ("pll", "float32")],
+    [(kind, precision) for kind in KINDS for precision in PRECISIONS],
 )
-def test_graphs_are_standard_and_say_what_they_are(kind: str, precision: str, exported: Export) -> None:
-    folder = exported("bert", kind, precision)
+def test_graphs_are_standard_and_say_what_they_are(
+    kind: str, precision: str, exported: Export, students: dict[str, Path]
+) -> None:
+    folder = exported(students["token"] if kind == "single-pass" else "bert", kind, precision)
     model = onnx.load(folder / "model.onnx")
     assert [(opset.domain, opset.version >= 18) for opset in model.opset_import] == [("", True)]
     nodes = list(nodes_of(model.graph))
@@ -63,6 +66,10 @@ def test_the_description_is_complete(exported: Export) -> None:
     assert (described["special_tokens"]["prefix"], described["special_tokens"]["suffix"]) == (1, 1)
     assert described["max_length"] == 64
     assert described["log_base"] == "e"
+    assert described["masking"] == "any: the tokens masked in input_ids"
+    assert described["sign"] == "log-probabilities: higher is likelier"
+    assert "never scored" in described["special_tokens"]["policy"]
+    assert described["versions"]["onnx"] == onnx.__version__
     assert described["source"]["weights_sha256"] == Checkpoint.of(MODELS / "bert").checksum()
     assert set(described["agreement"]) == {"real", "random"}
     for found in described["agreement"].values():

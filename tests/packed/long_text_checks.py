@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from reference import forward, load_model
 from student_models import change_config
-from tiny_models import MODELS
+from tiny_models import MODELS, PACKED_BOUNDS
 
 import mlmfast
 from mlmfast.engines import Outputs
@@ -25,8 +25,6 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from random_model import save_random_model
 
 LENGTH = 512
-BOUNDS = {"float32": 1e-4, "bfloat16": 0.3}
-"""As in test_packed_engine."""
 
 
 def long_model(name: str, folder: Path) -> Path:
@@ -68,4 +66,4 @@ def test_a_text_of_512_tokens(name: str, precision: str, tmp_path: Path) -> None
     masked[masks] = mask_id
     expected = forward(load_model(folder), masked.tolist()).numpy()[targets, ids[targets]]
     assert np.std(expected) > 0.1
-    np.testing.assert_allclose(found, expected, rtol=0, atol=BOUNDS[precision])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=PACKED_BOUNDS[precision])

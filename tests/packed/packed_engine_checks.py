@@ -13,15 +13,13 @@ from graph_lanes import assert_same, buckets, poison, with_graphs
 from host_reads import assert_forward_waits_for_nothing
 from random_batches import random_batch
 from student_models import make_student
-from tiny_models import tiny_scorer
+from tiny_models import PACKED_BOUNDS, tiny_scorer
 
 import mlmfast
 from mlmfast.engines import Outputs
 from mlmfast.engines.packed.engine import PackedEngine
 from mlmfast.types import RowBatch, TargetOutputs
 
-BOUNDS = {"float32": 1e-4, "bfloat16": 0.3, "float16": 0.05}
-"""As in test_packed_engine."""
 RUNS = [
     ("bert", "float32"),
     ("bert", "bfloat16"),
@@ -57,7 +55,7 @@ def test_log_probs_of_a_ragged_batch(name: str, precision: str) -> None:
     assert scorer.describe()["impl"] == "triton"
     found = scorer.engine.score(batch, Outputs())
     exact = score(name, "native", "float32", batch, Outputs())
-    np.testing.assert_allclose(found.log_prob, exact.log_prob, rtol=0, atol=BOUNDS[precision])
+    np.testing.assert_allclose(found.log_prob, exact.log_prob, rtol=0, atol=PACKED_BOUNDS[precision])
 
 
 def test_every_output() -> None:

@@ -12,9 +12,9 @@
 
 namespace mlmfast {
 
-// How factors are rounded. bf16x3 splits a factor into a high and a low bfloat16 and leaves out low times low:
-// about 16 bits of each factor count; bf16x4 leaves out nothing. These four sum products in float32. int8 rounds to 127 steps up to the
-// largest factor of a row, of x and of W, and sums products exactly.
+// How factors are rounded. bf16x3 splits a factor into a high and a low bfloat16 and leaves out low times low: about 16
+// bits of each factor count; bf16x4 leaves out nothing. These four sum products in float32. int8 rounds to 127 steps up
+// to the largest factor of a row, of x and of W, and sums products exactly.
 enum class Precision { float32, bf16x3, bf16x4, bfloat16, int8 };
 inline constexpr Precision kPrecisions[] = {Precision::float32, Precision::bf16x3, Precision::bf16x4,
                                             Precision::bfloat16, Precision::int8};

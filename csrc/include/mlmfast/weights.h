@@ -62,6 +62,8 @@ const char* role_name(Role role);
 bool is_layer_role(Role role);
 
 enum class DType { f32, f16, bf16 };
+// Bytes of a value.
+inline int64_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
 const char* dtype_name(DType dtype);
 float f16_to_f32(uint16_t bits);
@@ -76,10 +78,10 @@ struct WeightView {
   bool is_matrix = true;
 
   int64_t size() const { return rows * columns; }
-  int64_t num_bytes() const { return size() * (dtype == DType::f32 ? 4 : 2); }
+  int64_t num_bytes() const { return size() * dtype_size(dtype); }
   // The rows [begin, end).
   WeightView slice(int64_t begin, int64_t end) const {
-    return {data + begin * columns * (dtype == DType::f32 ? 4 : 2), dtype, end - begin, columns};
+    return {data + begin * columns * dtype_size(dtype), dtype, end - begin, columns};
   }
   // Elements [begin, begin + count) as floats.
   void read(int64_t begin, int64_t count, float* floats) const;
