@@ -45,17 +45,21 @@ def pair_table(columns: Sequence[Column]) -> str:
     rows = []
     for name, scores in columns:
         found = pairs_report(*(good_then_bad(one) for one in (teacher, scores)))
-        ranks = agreement(teacher.totals, scores.totals, teacher.num_tokens)
         rows.append(
             [
                 name,
                 f"{found['student_accuracy']:.1%}",
                 f"{found['decisions_kept']:.1%}",
-                f"{ranks.spearman:.3f}",
-                f"{ranks.spearman_per_token:.3f}",
+                *rank_correlations(teacher, scores),
             ]
         )
     return table(["scorer", "accuracy", "teacher's decisions (90%)", *SPEARMAN], rows)
+
+
+def rank_correlations(teacher: Scores, scores: Scores) -> list[str]:
+    """The cells of SPEARMAN."""
+    found = agreement(teacher.totals, scores.totals, teacher.num_tokens)
+    return [f"{found.spearman:.3f}", f"{found.spearman_per_token:.3f}"]
 
 
 def good_then_bad(scores: Scores) -> Float64Array:
@@ -74,6 +78,7 @@ def list_table(
         [
             name,
             f"{list_kendall(teacher.totals, scores.totals, offsets):.3f}",
+            *rank_correlations(teacher, scores),
             f"{tuned[name].tuned:.2f} ± {tuned[name].deviation:.2f}",
             f"{tuned[name].gain:.2f}",
             share_kept(tuned[name], best),
@@ -85,6 +90,7 @@ def list_table(
     head = [
         "scorer",
         "Kendall in lists (0.8)",
+        *SPEARMAN,
         "WER, cross-fitted",
         "gain",
         "of the teacher's (90%)",
