@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from reference import reference_log_probs, reference_tokenize
 from safetensors.numpy import load_file
@@ -15,7 +16,9 @@ from test_agreement import content_of_length
 from tiny_models import MODELS
 
 import mlmfast
+from mlmfast.engines.onnx_engine import open_session
 from mlmfast.export import export_model
+from mlmfast.export.pll_graph import pll_graph
 from mlmfast.scorer import open_model
 
 LENGTH = 512
@@ -56,3 +59,19 @@ def test_a_masked_graph_of_512_tokens(name: str, tmp_path: Path) -> None:
     assert results[0].num_tokens == LENGTH - 2
     for text, result in zip(texts, results, strict=True):
         assert_agrees([token.log_prob for token in result.tokens], folder, text, MASKING)
+
+
+def test_a_pll_graph_of_512_tokens(tmp_path: Path) -> None:
+    """Its every row against the torch engine's; the masked graph it is made of is checked above."""
+    folder = long_model("bert", tmp_path / "model")
+    export_model(folder, kind="masked", output=tmp_path / "graph")
+    mask_id = open_model(folder).tokenizer.special.mask_id
+    masked = onnx.load(tmp_path / "graph" / "model.onnx")
+    onnx.save(pll_graph(masked, mask_id=mask_id, prefix=1, suffix=1), tmp_path / "pll.onnx")
+    text = content_of_length("bert", LENGTH)
+    with mlmfast.load(folder, engine="torch", workers=1) as scorer:
+        ids = scorer.files.tokenizer.encode([text]).input_ids.astype(np.int64)
+        [expected] = scorer.score([text])
+    found = open_session(tmp_path / "pll.onnx").run(None, {"input_ids": ids})[0]
+    assert found.shape == (LENGTH - 2,)
+    np.testing.assert_allclose(found, [t.log_prob for t in expected.tokens], rtol=0, atol=TOLERANCE)
