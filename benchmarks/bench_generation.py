@@ -29,7 +29,7 @@ from generation_contestants import Sampler, Streams, by_mlmfast, huggingface
 from machine import banner, load_average
 from numpy.typing import NDArray
 from report import Report
-from rounds import EXACT, ROUNDED, Bound
+from rounds import EXACT, NATIVE, Bound
 
 import mlmfast
 from mlmfast.generation import StartSettings, StartState, allowed_tokens, starts
@@ -38,7 +38,6 @@ from mlmfast.types import BoolArray, Int32Array
 
 SEED = 0
 BASELINE, GATHERED = "Hugging Face, float32, all logits", "torch, float32, head at the sampled places"
-PRECISIONS = {"float32": EXACT, "bf16x3": EXACT, "bf16x4": EXACT, "bfloat16": ROUNDED}
 WANTED_RATIO = 4.0
 COLUMNS = (
     "contestant",
@@ -177,9 +176,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=40, help="tokens of a chain, special ones not counted")
     parser.add_argument("--steps", type=int, default=10, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bf16x3", "bf16x4"]
-    )
+    parser.add_argument("--precisions", nargs="+", choices=NATIVE, default=["float32", "bf16x3", "bf16x4"])
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
 
@@ -208,7 +205,7 @@ def main() -> None:
         bounds = dict.fromkeys(samplers, EXACT)
         for precision, scorer in scorers.items():
             name = f"mlmfast native, {precision}"
-            samplers[name], bounds[name] = by_mlmfast(scorer, SEED), PRECISIONS[precision]
+            samplers[name], bounds[name] = by_mlmfast(scorer, SEED), NATIVE[precision]
         found = measure(samplers, reference, begun, allowed, options.steps, options.rounds)
     lines, ratios = table(found, bounds, options.chains, options.steps)
     report.say(f"### Gibbs sampling, {options.chains} chains of {options.length} tokens\n\n{lines}")

@@ -23,7 +23,7 @@ import torch
 from latency_contestants import ScoreText, by_mlmfast, huggingface, onnx_graph
 from machine import banner, load_average
 from report import Report
-from rounds import EXACT, QUANTISED, ROUNDED, Bound, Difference, difference
+from rounds import EXACT, NATIVE, Bound, Difference, difference
 from texts import INAUGURAL, read_pieces
 from tokenizers import Tokenizer
 
@@ -35,8 +35,6 @@ WARM_UP_CALLS = 3
 PIECES_PER_TEXT = 8
 """Pieces that are read for each text wanted, as most are a token or two short."""
 HUGGINGFACE = ("Hugging Face, copy by copy", "Hugging Face, all copies at once")
-NATIVE = {"float32": EXACT, "bf16x3": EXACT, "bf16x4": EXACT, "bfloat16": ROUNDED, "int8": QUANTISED}
-"""Precisions, and how far each may be from the first of its table."""
 WANTED_RATIO, WANTED_MS = 3.0, 1.0
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str] | None = None
+) -> str:
+    """Markdown. left: the columns that are not of numbers, by default the first."""
+    texts = columns[:1] if left is None else left
+    lines = [columns, ["---" if column in texts else "---:" for column in columns], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 class Report:

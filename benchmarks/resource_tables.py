@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernel_work import STATED
+from report import table
 
 TRITON = """# What the Triton kernels take of a GPU
 
@@ -30,6 +31,7 @@ A shape is one batch of BERT-base (hidden size {hidden_size}, {num_heads} heads,
 {intermediate_size}): texts of so many tokens, two special ones counted, each once for every other token.
 
 {batches}
+
 A larger vocabulary has bounds of its own where they depend on it. MB and GFLOP are those at {stated} tokens.
 """
 ATTENTION = """Kernels of other sizes than BERT-base's have no bound. Attention computes whole tiles, of
@@ -67,6 +69,7 @@ def introduced(shapes: Sequence[dict[str, Any]], program: str, products: str) ->
             [str(length), *(str(shape[name]) for name in ("num_texts", "rows", "tokens"))]
             for length, shape in sizes.items()
         ),
+        left=LEFT,
     )
     names = {"program": program, "products": products, "batches": batches, "stated": STATED.text_length}
     return INTRODUCTION.format(**names, **shapes[0])
@@ -79,8 +82,8 @@ def gpu_parts(gpu: dict[str, Any], kernels: Sequence[dict[str, Any]]) -> list[st
     return [
         f"## {gpu['name']}, compute capability {gpu['capability']}\n",
         f"{assumptions(gpu)}\n",
-        table(RESOURCES, (resources(kernel) for kernel in kernels)),
-        table(columns, (row for kernel in bounded for row in bound_rows(kernel, lengths))),
+        table(RESOURCES, (resources(kernel) for kernel in kernels), left=LEFT) + "\n",
+        table(columns, (row for kernel in bounded for row in bound_rows(kernel, lengths)), left=LEFT) + "\n",
     ]
 
 
@@ -114,8 +117,3 @@ def bound_rows(kernel: dict[str, Any], lengths: Sequence[int]) -> Iterable[list[
             counted = [f"{stated['bytes'] / 1e6:.3f}", f"{flops / 1e9:.3f}"]
         times = [f"{at[n]['bound_us']:.2f} {at[n]['bound_by']}" if n in at else "" for n in lengths]
         yield [kernel["kernel"], kernel["dtype"], str(vocab_size), *counted, *times]
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---" if column in LEFT else "---:" for column in columns], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

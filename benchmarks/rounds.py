@@ -43,6 +43,8 @@ ROUNDED = Bound(per_token=0.1, per_text=1.0)
 """For bfloat16."""
 QUANTISED = Bound(per_token=2.0, per_text=10.0, at_least=1e-3)
 """For int8: wide, as the rank correlation says how good it is."""
+NATIVE = {"float32": EXACT, "bf16x3": EXACT, "bf16x4": EXACT, "bfloat16": ROUNDED, "int8": QUANTISED}
+"""The native engine's precisions and their bounds."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from report import table
 from student_measures import Rescoring, rescoring
 from student_scores import Float64Array, Scores
 
@@ -106,8 +107,3 @@ def list_table(
 
 def share_kept(found: Rescoring, teacher: Rescoring) -> str:
     return f"{found.gain / teacher.gain:.0%}" if teacher.gain > 0 else "the teacher gains nothing"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

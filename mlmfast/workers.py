@@ -109,7 +109,8 @@ class Workers:
             # Each row has at most the tokens of all texts.
             if batch.num_rows * len(batch.input_ids) <= self._max_immediate_tokens:
                 return [OnDemand(partial(self._score_here, batch, slots, outputs))]
-        return [self._pool.submit(self._score, window, indices, outputs) for indices in batches]
+            return [self._pool.submit(self._score, batch, slots, outputs)]
+        return [self._pool.submit(self._make_and_score, window, indices, outputs) for indices in batches]
 
     def _require_running(self) -> None:
         if self._closed:
@@ -117,9 +118,10 @@ class Workers:
         if self._process != os.getpid():
             self._start()  # a forked child has none of its parent's threads
 
-    def _score(self, window: RowSource, indices: Int64Array, outputs: Outputs) -> Computed:
-        """In a worker, which also makes the batch."""
-        batch, slots = window.batch(indices)
+    def _make_and_score(self, window: RowSource, indices: Int64Array, outputs: Outputs) -> Computed:
+        return self._score(*window.batch(indices), outputs)
+
+    def _score(self, batch: RowBatch, slots: Int64Array, outputs: Outputs) -> Computed:
         return self._engine.score(batch, outputs), slots
 
     def _score_here(self, batch: RowBatch, slots: Int64Array, outputs: Outputs) -> Computed:
@@ -127,9 +129,9 @@ class Workers:
         caller_computes = self._caller_computes  # in a forked child others may be started meanwhile
         if not caller_computes.acquire(blocking=False):
             self._require_running()
-            return self._pool.submit(self._engine.score, batch, outputs).result(), slots
+            return self._pool.submit(self._score, batch, slots, outputs).result()
         try:
-            return self._engine.score(batch, outputs), slots
+            return self._score(batch, slots, outputs)
         finally:
             caller_computes.release()
 
