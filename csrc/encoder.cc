@@ -14,7 +14,7 @@
 namespace mlmfast {
 namespace {
 
-constexpr int64_t kBlockTokens = 512;  // rows are forwarded together up to this many tokens
+constexpr int64_t kBlockTokens = 1024;  // rows are forwarded together up to this many tokens
 
 float activated(Activation activation, float x) {
   switch (activation) {
@@ -46,10 +46,10 @@ struct EncoderWorkspace {
   std::vector<float> input_scale;        // per input, token dropout
   std::vector<int64_t> row_starts;       // [rows of the block + 1] into its tokens
   std::vector<int32_t> positions;        // 0, 1, 2, ... up to the longest row
-  AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, 3 H]
-  AlignedBuffer x, qkv;                    // [n, H], [n, 3 H]
+  AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, Pass::qkv_stride_]
+  AlignedBuffer x, qkv;                    // [n, H], [n, Pass::qkv_stride_]
   AlignedBuffer normal, context;           // [H], [longest row, H]
-  AlignedBuffer place_x, place_query;      // [places, H]
+  AlignedBuffer place_x, place_query;      // [places, H], [places, Pass::part_words_]
   AlignedBuffer dense;                     // [places, E]
   AlignedBuffer attention;                 // kernel scratch
   Operand operand, inner, head_operand;
@@ -62,7 +62,10 @@ namespace {
 class Pass {
  public:
   Pass(const EncoderModel& model, const RowBatch& batch, EncoderWorkspace& workspace)
-      : model_(model), spec_(model.spec), batch_(batch), w_(workspace), hidden_(model.spec.hidden_size) {}
+      : model_(model), spec_(model.spec), batch_(batch), w_(workspace), hidden_(model.spec.hidden_size),
+        part_words_(model.packed_attention == nullptr ? hidden_ : hidden_ / 2),
+        // Packed, an odd number of cache lines, to use every cache set.
+        qkv_stride_(model.packed_attention == nullptr ? 3 * hidden_ : (3 * part_words_ / 16 | 1) * 16) {}
 
   // Rows [first, last); their places are place_positions[place_offsets[first]] and so on.
   void run(int64_t first, int64_t last, const int64_t* place_offsets, const int32_t* place_positions,
@@ -96,7 +99,9 @@ class Pass {
       w_.positions.resize(longest);
       std::iota(w_.positions.begin(), w_.positions.end(), 0);
     }
-    w_.attention.reserve(model_.sequence.attention_scratch(longest, spec_.head_size()));
+    w_.attention.reserve(model_.packed_attention == nullptr
+                             ? model_.sequence.attention_scratch(longest, spec_.head_size())
+                             : model_.packed_attention->scratch(longest, spec_.num_heads, spec_.head_size()));
   }
 
   // Lists the distinct inputs of the first layer and where each token of the block finds its own:
@@ -226,20 +231,31 @@ class Pass {
 
   // Queries, keys and values of the pool, and from them x and qkv of the block's tokens.
   void project_inputs() {
-    const int64_t num_inputs = static_cast<int64_t>(w_.inputs.size()), stride = 3 * hidden_;
+    const int64_t num_inputs = static_cast<int64_t>(w_.inputs.size()), stride = qkv_stride_;
     const Layer& layer = model_.layer(0);
     float* pool_qkv = w_.pool_qkv.reserve(num_inputs * stride);
     const bool pre = spec_.norm_placement == NormPlacement::pre;
     const std::optional<Norm> none;
     assign_normalised(pre ? layer.attention_norm : none, w_.pool.data(), num_inputs);
-    layer.query.store(w_.operand, pool_qkv, stride);
-    layer.key_value.store(w_.operand, pool_qkv + hidden_, stride);
+    store_part(layer.query, pool_qkv, stride);
+    store_part(layer.key_value, pool_qkv + part_words_, stride);
     float* x = w_.x.reserve(num_tokens_ * hidden_);
-    float* qkv = w_.qkv.reserve(num_tokens_ * stride);
+    float* qkv = reserve_qkv();
     for (int64_t i = 0; i < num_tokens_; ++i) {
       const int64_t input = w_.input_of_token[i];
       std::copy_n(w_.pool.data() + input * hidden_, hidden_, x + i * hidden_);
       std::copy_n(pool_qkv + input * stride, stride, qkv + i * stride);
+    }
+  }
+
+  float* reserve_qkv() { return w_.qkv.reserve((num_tokens_ + kAttentionRowUnit - 1) * qkv_stride_); }
+
+  // Queries, or keys and values, of the operand as attention reads them.
+  void store_part(const Linear& part, float* words, int64_t stride) {
+    if (model_.packed_attention == nullptr) {
+      part.store(w_.operand, words, stride);
+    } else {
+      part.store_bf16(w_.operand, words, stride);
     }
   }
 
@@ -252,15 +268,28 @@ class Pass {
     }
   }
 
+  // The context of the block's queries, of which those of row r are [query_starts[r], query_starts[r + 1]), as the
+  // operand.
+  void attend_packed(const float* queries, int64_t query_stride, const int64_t* query_starts) {
+    w_.operand.resize(query_starts[num_rows_] - query_starts[0], hidden_);
+    const float* keys = w_.qkv.data() + part_words_;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_size()));
+    model_.packed_attention->attend(
+        {queries, keys, keys + part_words_, query_stride, qkv_stride_, w_.row_starts.data(), query_starts, num_rows_,
+         spec_.num_heads, spec_.head_size(), scale, w_.operand.view()},
+        w_.attention.reserve(0));
+    w_.operand.round_bf16();
+  }
+
   // Attention of a row's queries over its keys and values in qkv, all heads.
   void attend(int64_t layer, int64_t r, const float* queries, int64_t query_stride, const int32_t* positions,
               int64_t num_queries, float* output) {
-    const int64_t size = spec_.head_size(), stride = 3 * hidden_;
-    const float* keys = w_.qkv.data() + w_.row_starts[r] * stride + hidden_;
+    const int64_t size = spec_.head_size();
+    const float* keys = w_.qkv.data() + w_.row_starts[r] * qkv_stride_ + hidden_;
     const AttentionWindow& window = spec_.attention[layer];
     HeadAttention a{};
     a.query_stride = query_stride;
-    a.key_stride = stride;
+    a.key_stride = qkv_stride_;
     a.query_positions = positions;
     a.num_queries = num_queries;
     a.length = w_.row_starts[r + 1] - w_.row_starts[r];
@@ -304,19 +333,18 @@ class Pass {
   // Keys and values of all tokens, and queries if wanted, into qkv. The first layer has them already.
   void project(int64_t index, bool with_queries) {
     const Layer& layer = model_.layer(index);
-    const int64_t stride = 3 * hidden_;
     const std::optional<Norm> none;
     if (index > 0) {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
       assign_normalised(pre ? layer.attention_norm : none, w_.x.data(), num_tokens_);
-      float* qkv = w_.qkv.reserve(num_tokens_ * stride);
-      if (with_queries) layer.query.store(w_.operand, qkv, stride);
-      layer.key_value.store(w_.operand, qkv + hidden_, stride);
+      float* qkv = reserve_qkv();
+      if (with_queries) store_part(layer.query, qkv, qkv_stride_);
+      store_part(layer.key_value, qkv + part_words_, qkv_stride_);
     }
     if (spec_.position != Position::rotary) return;
     for (int64_t r = 0; r < num_rows_; ++r) {
       for (int64_t i = w_.row_starts[r]; i < w_.row_starts[r + 1]; ++i) {
-        float* qkv = w_.qkv.reserve(0) + i * stride;
+        float* qkv = w_.qkv.reserve(0) + i * qkv_stride_;
         const int64_t position = i - w_.row_starts[r];
         if (with_queries) rotate(index, qkv, position);
         rotate(index, qkv + hidden_, position);
@@ -326,12 +354,16 @@ class Pass {
 
   void run_layer(int64_t index) {
     project(index, true);
-    w_.operand.resize(num_tokens_, hidden_);
-    for (int64_t r = 0; r < num_rows_; ++r) {
-      const int64_t start = w_.row_starts[r], length = w_.row_starts[r + 1] - start;
-      float* context = w_.context.reserve(length * hidden_);
-      attend(index, r, w_.qkv.data() + start * 3 * hidden_, 3 * hidden_, w_.positions.data(), length, context);
-      w_.operand.write(start, context, hidden_, length);
+    if (model_.packed_attention != nullptr) {
+      attend_packed(w_.qkv.data(), qkv_stride_, w_.row_starts.data());
+    } else {
+      w_.operand.resize(num_tokens_, hidden_);
+      for (int64_t r = 0; r < num_rows_; ++r) {
+        const int64_t start = w_.row_starts[r], length = w_.row_starts[r + 1] - start;
+        float* context = w_.context.reserve(length * hidden_);
+        attend(index, r, w_.qkv.data() + start * qkv_stride_, qkv_stride_, w_.positions.data(), length, context);
+        w_.operand.write(start, context, hidden_, length);
+      }
     }
     finish_layer(model_.layer(index), w_.x.reserve(0), num_tokens_);
   }
@@ -342,31 +374,39 @@ class Pass {
     const Layer& layer = model_.layer(index);
     project(index, index == 0);
     float* x = w_.place_x.reserve(num_places_ * hidden_);
-    float* queries = w_.place_query.reserve(num_places_ * hidden_);
+    float* queries = w_.place_query.reserve((num_places_ + kAttentionRowUnit - 1) * part_words_);
     for_each_place([&](int64_t place, int64_t token) {
       std::copy_n(w_.x.data() + token * hidden_, hidden_, x + place * hidden_);
-      if (index == 0) std::copy_n(w_.qkv.data() + token * 3 * hidden_, hidden_, queries + place * hidden_);
+      if (index == 0) std::copy_n(w_.qkv.data() + token * qkv_stride_, part_words_, queries + place * part_words_);
     });
     if (index > 0) {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
       const std::optional<Norm> none;
       assign_normalised(pre ? layer.attention_norm : none, x, num_places_);
-      layer.query.store(w_.operand, queries, hidden_);
+      store_part(layer.query, queries, part_words_);
       if (spec_.position == Position::rotary) {
         for (int64_t p = 0; p < num_places_; ++p) {
           rotate(index, queries + p * hidden_, place_positions_[place_offsets_[0] + p]);
         }
       }
     }
+    if (model_.packed_attention != nullptr) {
+      attend_packed(queries, part_words_, place_offsets_);
+    } else {
+      attend_at_places(index, queries);
+    }
+    finish_layer(layer, x, num_places_);
+  }
+
+  void attend_at_places(int64_t layer, const float* queries) {
     w_.operand.resize(num_places_, hidden_);
     for (int64_t r = 0; r < num_rows_; ++r) {
       const int64_t begin = place_offsets_[r] - place_offsets_[0], end = place_offsets_[r + 1] - place_offsets_[0];
       if (begin == end) continue;
       float* context = w_.context.reserve((end - begin) * hidden_);
-      attend(index, r, queries + begin * hidden_, hidden_, place_positions_ + place_offsets_[r], end - begin, context);
+      attend(layer, r, queries + begin * hidden_, hidden_, place_positions_ + place_offsets_[r], end - begin, context);
       w_.operand.write(begin, context, hidden_, end - begin);
     }
-    finish_layer(layer, x, num_places_);
   }
 
   template <class Function>
@@ -404,6 +444,8 @@ class Pass {
   const RowBatch& batch_;
   EncoderWorkspace& w_;
   const int64_t hidden_;
+  const int64_t part_words_;  // of a token's queries, keys or values
+  const int64_t qkv_stride_;  // words from token to token
   int64_t first_row_ = 0, num_rows_ = 0, num_tokens_ = 0, num_places_ = 0;
   const int64_t* place_offsets_ = nullptr;  // [num_rows_ + 1]
   const int32_t* place_positions_ = nullptr;

@@ -98,12 +98,25 @@ void EncoderModel::make_rotary(const Weights& weights) {
   }
 }
 
+namespace {
+
+// Rotary turns are of floats.
+const PackedAttentionKernels* packed_attention_of(const ModelSpec& spec, Precision precision, Isa isa) {
+  const bool is_local = std::any_of(spec.attention.begin(), spec.attention.end(),
+                                    [](const AttentionWindow& window) { return window.is_local; });
+  if (is_local || spec.position == Position::rotary || spec.head_size() % kAttentionHeadUnit != 0) return nullptr;
+  return packed_attention_kernels(precision, isa);
+}
+
+}  // namespace
+
 EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Precision precision, Isa isa)
     : spec(model),
       sequence(sequence_kernels(isa)),
       products(matrix_kernels(precision, isa)),
       // The head sees few rows and its errors are not averaged away by later layers.
-      head_products(matrix_kernels(sums_parts(precision) ? precision : Precision::float32, isa)) {
+      head_products(matrix_kernels(sums_parts(precision) ? precision : Precision::float32, isa)),
+      packed_attention(packed_attention_of(spec, precision, isa)) {
   word_embeddings = EmbeddingTable(weights.tensor(Role::word_embeddings));
   if (spec.position == Position::absolute) position_embeddings = weights.floats(Role::position_embeddings);
   if (spec.type_vocab_size > 0) type_embeddings = weights.floats(Role::token_type_embeddings);

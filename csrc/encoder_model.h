@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/packed_attention.h"
 #include "cpu/sequence_kernels.h"
 #include "mlmfast/matrix.h"
 #include "mlmfast/model_spec.h"
@@ -65,6 +66,7 @@ struct EncoderModel {
   const SequenceKernels& sequence;
   const MatrixKernels& products;
   const MatrixKernels& head_products;
+  const PackedAttentionKernels* packed_attention;  // null where queries, keys and values are floats
   EmbeddingTable word_embeddings;
   std::vector<float> position_embeddings, type_embeddings;
   std::optional<Norm> embedding_norm, final_norm;

@@ -131,6 +131,10 @@ void Operand::write_bf16(int64_t first_row, const uint16_t* x, int64_t stride, i
 
 OperandView Operand::view() { return {words_.data(), stride_, plane_words_}; }
 
+void Operand::round_bf16() {
+  if (kernels_->is_scaled) kernels_->quantise_rows(view(), num_rows_, num_columns_);
+}
+
 OperandView Operand::start(const Operand& x, int64_t num_columns) {
   if (kernels_ != x.kernels_ || this == &x) {
     throw std::invalid_argument("the result of a product must be another operand with the same kernels");
@@ -231,6 +235,10 @@ void Linear::describe(MatrixProduct& product, int index, int64_t first_column) c
 
 void Linear::store(const Operand& x, float* out, int64_t stride) const {
   kernels_.store(product(x), out, stride);
+}
+
+void Linear::store_bf16(const Operand& x, float* out, int64_t stride) const {
+  kernels_.store_bf16(product(x), out, stride);
 }
 
 void Linear::store_part(const Operand& x, int64_t first_row, int64_t num_rows, int64_t first_column,

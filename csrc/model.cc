@@ -57,13 +57,9 @@ void reorder(const std::vector<int64_t>& order, int64_t width, std::vector<T>& s
   }
 }
 
-// The head's errors are not averaged away by later layers: it rounds one step less than the encoder.
+// The head's errors are not averaged away by later layers: int8 would show.
 Precision head_precision(Precision precision) {
-  switch (precision) {
-    case Precision::int8: return Precision::bfloat16;
-    case Precision::bfloat16: return Precision::bf16x3;
-    default: return precision;
-  }
+  return precision == Precision::int8 ? Precision::bfloat16 : precision;
 }
 
 Head make_head(const ModelSpec& spec, const Weights& weights, Precision precision, Isa isa) {

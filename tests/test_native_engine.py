@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +76,18 @@ def test_precisions_on_real_text(precision: str) -> None:
         assert worst_difference(scorer.score(texts), exact.score(texts)) < TRAINED[precision]
 
 
+@pytest.mark.parametrize("masking", MASKINGS)
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_attention_on_matrix_units_under_every_masking(precision: str, masking: str) -> None:
+    texts = [*read_lines("inaugural.txt")[:5], *ENGLISH, "No"]
+    with mlmfast.load(precision="float32") as exact, mlmfast.load(precision=precision) as scorer:
+        if masking in ("none", "stride:3"):
+            texts.append(" ".join(["the"] * (scorer.engine.max_length - 2)))
+        assert (
+            worst_difference(scorer.score(texts, masking), exact.score(texts, masking)) < TRAINED[precision]
+        )
+
+
 @pytest.mark.parametrize("name", NATIVE[:10])
 def test_position_limit_and_one_over(name: str) -> None:
     scorer = tiny_scorer(name, engine="native")
@@ -96,9 +109,18 @@ def test_scores_are_the_same_bits_whatever_stands_beside_them(name: str, precisi
         texts = [t for t, n in zip(read_lines("inaugural.txt"), lengths, strict=True) if n <= 62][
             :16
         ] + ENGLISH
+    assert_same_bits(MODELS / name, precision, texts)
 
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_attention_on_matrix_units_gives_the_same_bits(precision: str) -> None:
+    """Heads of 32 features attend there, if the CPU has any."""
+    assert_same_bits(None, precision, read_lines("inaugural.txt")[:12] + ENGLISH)
+
+
+def assert_same_bits(model: Path | None, precision: str, texts: list[str]) -> None:
     def log_probs(texts: list[str], **options: int) -> list[list[float]]:
-        with mlmfast.load(MODELS / name, engine="native", precision=precision, **options) as scorer:
+        with mlmfast.load(model, engine="native", precision=precision, **options) as scorer:
             return [[t.log_prob for t in r.tokens] for r in scorer.score(texts)]
 
     together = log_probs(texts, workers=1)

@@ -1,5 +1,6 @@
 #include <iterator>
 
+#include "cpu/amx_session.h"
 #include "cpu/matrix_body.h"
 #include "cpu/vec_avx512_bf16.h"
 
@@ -9,6 +10,14 @@ namespace {
 constexpr int kTileRows = 16;   // of a tile register
 constexpr int kTileWords = 16;  // of a row of a tile register
 
+// The tile registers' numbers must be literals.
+#define MLMFAST_MULTIPLY(result, rows, weights) \
+  if constexpr (Format::kIsScaled) {            \
+    _tile_dpbssd(result, rows, weights);        \
+  } else {                                      \
+    _tile_dpbf16ps(result, rows, weights);      \
+  }
+
 // 2 x 2 tiles of results in tmm0 to tmm3, the rows' factors in tmm4 and tmm5, the weights' in tmm6 and tmm7.
 template <class F>
 struct AmxTiles {
@@ -17,19 +26,9 @@ struct AmxTiles {
   static constexpr int kColumns = 2 * kTileWords;
   static constexpr int64_t kPanelBytes = kColumns * sizeof(float);  // from word to word of a panel
 
-  // Tile registers are configured per thread, and other code in this thread may want them its own way.
-  struct Session {
-    Session() {
-      struct alignas(64) {
-        uint8_t palette = 1, start_row = 0, reserved[14] = {};
-        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-      } config;
-      _tile_loadconfig(&config);
-    }
-    ~Session() { _tile_release(); }
-    Session(const Session&) = delete;
-  };
+  using Session = AmxSession;
+
+  static int64_t num_pauses(const MatrixProduct& p) { return p.num_words / kTileWords * std::size(Format::kTerms); }
 
   template <class Advance>
   static void multiply(const MatrixProduct& p, const float* x, int64_t num_rows, const float* panel,
@@ -42,33 +41,18 @@ struct AmxTiles {
   }
 
  private:
-  template <bool kTwo>
-  static void load_rows(const float* x, int64_t stride_bytes) {
-    _tile_loadd(4, x, stride_bytes);
-    if constexpr (kTwo) _tile_loadd(5, x + kTileRows * stride_bytes / sizeof(float), stride_bytes);
-  }
-
-  static void load_weights(const float* panel) {
-    _tile_loadd(6, panel, kPanelBytes);
-    _tile_loadd(7, panel + kTileWords, kPanelBytes);
-  }
-
-  template <bool kTwo>
-  static void multiply_loaded() {
-    if constexpr (Format::kIsScaled) {
-      _tile_dpbssd(0, 4, 6);
-      _tile_dpbssd(1, 4, 7);
-      if constexpr (kTwo) {
-        _tile_dpbssd(2, 5, 6);
-        _tile_dpbssd(3, 5, 7);
-      }
-    } else {
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      if constexpr (kTwo) {
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-      }
+  // Each product as soon as its factors are there. Of one row tile or two; factors that are not loaded are there.
+  template <bool kTwo, bool kLoadRows, bool kLoadWeights>
+  static void multiply_step(const float* x, int64_t stride_bytes, const float* panel) {
+    if constexpr (kLoadRows) _tile_loadd(4, x, stride_bytes);
+    if constexpr (kLoadWeights) _tile_loadd(6, panel, kPanelBytes);
+    MLMFAST_MULTIPLY(0, 4, 6);
+    if constexpr (kLoadWeights) _tile_loadd(7, panel + kTileWords, kPanelBytes);
+    MLMFAST_MULTIPLY(1, 4, 7);
+    if constexpr (kTwo) {
+      if constexpr (kLoadRows) _tile_loadd(5, x + kTileRows * stride_bytes / sizeof(float), stride_bytes);
+      MLMFAST_MULTIPLY(2, 5, 6);
+      MLMFAST_MULTIPLY(3, 5, 7);
     }
   }
 
@@ -77,8 +61,7 @@ struct AmxTiles {
                        float* tile, Advance& advance) {
     const int64_t stride_bytes = p.x_stride * sizeof(float);
     const int64_t num_steps = p.num_words / kTileWords;
-    const int64_t num_pauses = num_steps * std::size(Format::kTerms);
-    const int64_t rows_per_pause = (kBlockRows + num_pauses - 1) / num_pauses;
+    const int64_t rows_per_pause = (kBlockRows + num_pauses(p) - 1) / num_pauses(p);
     __asm__ volatile("" ::: "memory");  // the tile loads do not tell the compiler what they read
     // Stride 0: every row has the same start.
     _tile_loadd(0, start, 0);
@@ -88,26 +71,21 @@ struct AmxTiles {
       _tile_loadd(3, start + kTileWords, 0);
     }
     for (int64_t step = 0; step < num_steps; ++step) {
-      const float* words = x + step * kTileWords;
+      const float* high = x + step * kTileWords;
       const float* weights = panel + step * kTileWords * kColumns;
-      load_rows<kTwo>(words, stride_bytes);
       if constexpr (Format::kNumPlanes == 2) {
-        load_weights(weights + p.num_words * kColumns);
-        multiply_loaded<kTwo>();  // high low
+        const float *low = high + p.num_words, *low_weights = weights + p.num_words * kColumns;
+        multiply_step<kTwo, true, true>(high, stride_bytes, low_weights);
         advance(rows_per_pause);
-        load_weights(weights);
-        multiply_loaded<kTwo>();  // high high
+        multiply_step<kTwo, false, true>(high, stride_bytes, weights);
         advance(rows_per_pause);
-        load_rows<kTwo>(words + p.num_words, stride_bytes);
-        multiply_loaded<kTwo>();  // low high
+        multiply_step<kTwo, true, false>(low, stride_bytes, weights);
         if constexpr (std::size(Format::kTerms) == 4) {
           advance(rows_per_pause);
-          load_weights(weights + p.num_words * kColumns);
-          multiply_loaded<kTwo>();  // low low
+          multiply_step<kTwo, false, true>(low, stride_bytes, low_weights);
         }
       } else {
-        load_weights(weights);
-        multiply_loaded<kTwo>();
+        multiply_step<kTwo, true, true>(high, stride_bytes, weights);
       }
       advance(rows_per_pause);
     }
@@ -119,6 +97,8 @@ struct AmxTiles {
     }
   }
 };
+
+#undef MLMFAST_MULTIPLY
 
 }  // namespace
 

@@ -24,9 +24,13 @@ struct VectorTiles {
   static constexpr int kBlockRows = Format::Ops::kBlockRows;
   struct Session {};
 
+  // How often a product lets others advance.
+  static int64_t num_pauses(const MatrixProduct&) { return 1; }
+
   template <class Advance>
   static void multiply(const MatrixProduct& p, const float* x, int64_t num_rows, const float* panel,
-                       const float* start, float* tile, Advance&&) {
+                       const float* start, float* tile, Advance&& advance) {
+    advance(kBlockRows);
     mlmfast::multiply<Format>(x, p.x_stride, num_rows, panel, start, p.num_words, tile,
                               2 * Format::Ops::kWidth);
   }
@@ -132,29 +136,31 @@ class Background {
     panel_ = panel;
   }
 
+  // num_words in a piece.
   void set_prefetch(const float* begin, int64_t num_words) {
     prefetch_ = begin;
-    prefetch_end_ = begin + num_words;
-    prefetch_step_ = num_words / Tiles::kBlockRows + kLineWords;
+    prefetch_words_ = num_words;
   }
 
   void advance(int64_t num_rows) {
-    for (const int64_t end = std::min(end_row_, row_ + num_rows); row_ < end; ++row_, tile_ += kColumns) {
-      epilogue_(Results<typename Tiles::Format>(product_, row_, panel_, tile_, kTileSize), row_, panel_);
-    }
-    const float* end = std::min(prefetch_end_, prefetch_ + num_rows * prefetch_step_);
-    for (; prefetch_ < end; prefetch_ += kLineWords) __builtin_prefetch(prefetch_, 0, 2);
+    finish(num_rows);
+    for (int64_t word = 0; word < prefetch_words_; word += kLineWords) __builtin_prefetch(prefetch_ + word, 0, 2);
+    prefetch_ += prefetch_words_;
   }
 
-  void finish() { advance(Tiles::kBlockRows); }
+  void finish(int64_t num_rows = Tiles::kBlockRows) {
+    for (; num_rows > 0 && row_ < end_row_; --num_rows, ++row_, tile_ += kColumns) {
+      epilogue_(Results<typename Tiles::Format>(product_, row_, panel_, tile_, kTileSize), row_, panel_);
+    }
+  }
 
  private:
   const MatrixProduct& product_;
   const Epilogue& epilogue_;
   const float* tile_ = nullptr;
   int64_t row_ = 0, end_row_ = 0, panel_ = 0;
-  const float *prefetch_ = nullptr, *prefetch_end_ = nullptr;
-  int64_t prefetch_step_ = 0;
+  const float* prefetch_ = nullptr;
+  int64_t prefetch_words_ = 0;
 };
 
 template <class Tiles, class Epilogue>
@@ -166,29 +172,33 @@ void run(const MatrixProduct& p, const Epilogue& epilogue) {
   [[maybe_unused]] const typename Tiles::Session session;
   Work background(p, epilogue);
   const int64_t panel_size = Tiles::Format::kNumPlanes * p.num_words * Work::kColumns;
+  const int64_t num_pauses = Tiles::num_pauses(p);
   const int64_t num_panels = (p.num_columns + Work::kColumns - 1) / Work::kColumns;
-  const int64_t max_rows =
-      std::max<int64_t>(1, kChunkWords / p.x_stride / Tiles::kBlockRows) * Tiles::kBlockRows;
+  const int64_t cached_rows = std::max<int64_t>(1, kChunkWords / p.x_stride / Tiles::kBlockRows) * Tiles::kBlockRows;
+  // Either a chunk of rows stays in L2 and the weights pass, or, where all weights fit and the rows do not, the reverse.
+  const bool weights_stay = p.num_rows > cached_rows && num_panels * panel_size * kNumWeights <= kChunkWords;
+  const int64_t max_rows = weights_stay ? p.num_rows : cached_rows;
   for (int64_t chunk = 0; chunk < p.num_rows; chunk += max_rows) {
     const int64_t chunk_rows = std::min(max_rows, p.num_rows - chunk);
     const int64_t num_blocks = (chunk_rows + Tiles::kBlockRows - 1) / Tiles::kBlockRows;
-    const int64_t share = panel_size / num_blocks;
-    for (int64_t panel = 0; panel < num_panels; ++panel) {
-      for (int64_t block = 0; block < num_blocks; ++block) {
-        const int64_t row = chunk + block * Tiles::kBlockRows;
-        const int64_t num_rows = std::min<int64_t>(Tiles::kBlockRows, chunk + chunk_rows - row);
-        float* tile = tiles[current];
-        for (int w = 0; w < kNumWeights; ++w) {
-          const float* weights = p.panels[w] + panel * panel_size;
-          if (panel + 1 < num_panels) background.set_prefetch(weights + panel_size + block * share, share);
-          Tiles::multiply(p, p.x + row * p.x_stride, num_rows, weights, p.starts[w] + panel * Work::kColumns,
-                          tile + w * Work::kTileSize,
-                          [&background](int64_t rows) { background.advance(rows); });
-        }
-        background.finish();
-        background.set_tile(tile, row, num_rows, panel);
-        current = 1 - current;
+    const int64_t share = weights_stay ? panel_size : (panel_size + num_blocks - 1) / num_blocks;
+    const int64_t piece = (share + num_pauses - 1) / num_pauses;
+    for (int64_t i = 0; i < num_blocks * num_panels; ++i) {
+      const int64_t panel = weights_stay ? i % num_panels : i / num_blocks;
+      const int64_t block = weights_stay ? i / num_panels : i % num_blocks;
+      const int64_t row = chunk + block * Tiles::kBlockRows;
+      const int64_t num_rows = std::min<int64_t>(Tiles::kBlockRows, chunk + chunk_rows - row);
+      const bool prefetches = panel + 1 < num_panels && !(weights_stay && block > 0);
+      float* tile = tiles[current];
+      for (int w = 0; w < kNumWeights; ++w) {
+        const float* weights = p.panels[w] + panel * panel_size;
+        background.set_prefetch(weights + panel_size + (weights_stay ? 0 : block * share), prefetches ? piece : 0);
+        Tiles::multiply(p, p.x + row * p.x_stride, num_rows, weights, p.starts[w] + panel * Work::kColumns,
+                        tile + w * Work::kTileSize, [&background](int64_t rows) { background.advance(rows); });
       }
+      background.finish();
+      background.set_tile(tile, row, num_rows, panel);
+      current = 1 - current;
     }
   }
   background.finish();
@@ -286,6 +296,32 @@ void activate(const MatrixProduct& product, const OperandView& out) {
   }
 }
 
+template <class Tiles>
+void store_bf16(const MatrixProduct& product, float* out, int64_t stride) {
+  using Format = typename Tiles::Format;
+  run<Tiles>(product, ActivateEpilogue<Format, Activation::none, false>{OperandView{out, stride, 0}});
+}
+
+// The kernels of formats that round to bfloat16, of rows that are not yet whole.
+template <class Tiles>
+constexpr decltype(MatrixKernels::store_bf16) store_bf16_of() {
+  using Activated = typename Tiles::Format::Activated;
+  if constexpr (Activated::kNumPlanes == 1 && Activated::kValuesPerWord == 2) {
+    return store_bf16<Tiles>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class Format>
+constexpr decltype(MatrixKernels::quantise_rows) quantise_rows_of() {
+  if constexpr (Format::kIsScaled) {
+    return quantise_rows<typename Format::Ops>;
+  } else {
+    return nullptr;
+  }
+}
+
 template <class Format>
 constexpr int64_t left_offset() {
   return requires(typename Format::Vec word) { Format::Ops::add_128(word); } ? 128 : 0;
@@ -307,6 +343,8 @@ constexpr MatrixKernels make_matrix_kernels(Precision precision, Isa isa) {
           encode<Format>,
           store<Tiles, false>,
           store<Tiles, true>,
+          store_bf16_of<Tiles>(),
+          quantise_rows_of<Format>(),
           {activate<Tiles, Activation::none, false>, activate<Tiles, Activation::gelu, false>,
            activate<Tiles, Activation::gelu_tanh, false>, activate<Tiles, Activation::relu, false>,
            activate<Tiles, Activation::silu, false>},

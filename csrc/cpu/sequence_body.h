@@ -175,23 +175,34 @@ void attend(const HeadAttention& a, float* scratch) {
   }
 }
 
+// The sum of term(i) for the vectors from 0 up to `whole`, several side by side.
+template <class Ops, class Term>
+float sum_vectors(int64_t whole, const Term& term) {
+  constexpr int kSums = 4, kStep = kSums * Ops::kWidth;
+  typename Ops::Vec sums[kSums];
+  for (auto& sum : sums) sum = Ops::set1(0.0f);
+  int64_t i = 0;
+  for (; i + kStep <= whole; i += kStep) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSums; ++s) sums[s] = term(i + s * Ops::kWidth, sums[s]);
+  }
+  for (; i < whole; i += Ops::kWidth) sums[0] = term(i, sums[0]);
+  return Ops::reduce_add(Ops::add(Ops::add(sums[0], sums[1]), Ops::add(sums[2], sums[3])));
+}
+
 template <class Ops>
 void layer_norm(const float* x, int64_t size, const float* weight, const float* bias, float eps, float* y) {
   using Vec = typename Ops::Vec;
   const int64_t whole = size / Ops::kWidth * Ops::kWidth;
-  Vec sum = Ops::set1(0.0f);
-  for (int64_t i = 0; i < whole; i += Ops::kWidth) sum = Ops::add(sum, Ops::load_unaligned(x + i));
-  float total = Ops::reduce_add(sum);
+  float total = sum_vectors<Ops>(whole, [&](int64_t i, Vec sum) { return Ops::add(sum, Ops::load_unaligned(x + i)); });
   for (int64_t i = whole; i < size; ++i) total += x[i];
   const float mean = total / static_cast<float>(size);
 
   const Vec centre = Ops::set1(mean);
-  sum = Ops::set1(0.0f);
-  for (int64_t i = 0; i < whole; i += Ops::kWidth) {
+  total = sum_vectors<Ops>(whole, [&](int64_t i, Vec sum) {
     const Vec d = Ops::sub(Ops::load_unaligned(x + i), centre);
-    sum = Ops::fma(d, d, sum);
-  }
-  total = Ops::reduce_add(sum);
+    return Ops::fma(d, d, sum);
+  });
   for (int64_t i = whole; i < size; ++i) total += (x[i] - mean) * (x[i] - mean);
   const float inverse = 1.0f / std::sqrt(total / static_cast<float>(size) + eps);
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "check.h"
+#include "cpu/matrix_kernels.h"
+#include "mlmfast/aligned_buffer.h"
 #include "mlmfast/matrix.h"
 #include "random_values.h"
 
@@ -52,6 +54,10 @@ Bounds bounds_of(Precision precision) {
     default:
       return {1e-6, 1e-6, 1e-6};
   }
+}
+
+bool rounds_to_bf16(Precision precision) {
+  return precision == Precision::bfloat16 || precision == Precision::int8;
 }
 
 uint16_t to_bf16(float value) {
@@ -408,6 +414,65 @@ void test_bf16_words(const MatrixKernels& kernels, const std::string& name) {
   }
 }
 
+// More rows than stay in L2 (but in int8), with weights that do (33 columns) and that do not: the same bits as a few
+// rows at a time, and as bfloat16 the same values rounded.
+void test_chunks(const MatrixKernels& kernels, const std::string& name, Precision precision) {
+  constexpr int64_t m = 170, k = 4096, few = 34;
+  const Values x = random_values(m * k, 1.0f);
+  for (int64_t n : {33, 170}) {
+    const Values weight = random_values(n * k, 0.05f), bias = random_values(n, 1.0f);
+    const Linear linear(weight.data(), bias.data(), n, k, kernels);
+    Operand all(kernels), some(kernels);
+    all.resize(m, k);
+    all.write(0, x.data(), k, m);
+    Values out(m * n, kNaN), part(few * n);
+    linear.store(all, out.data(), n);
+    for (int64_t first = 0; first < m; first += few) {
+      some.resize(few, k);
+      some.write(0, x.data() + first * k, k, few);
+      linear.store(some, part.data(), n);
+      check(std::equal(part.begin(), part.end(), out.begin() + first * n),
+            name + ": rows " + std::to_string(first) + " and on of many, " + std::to_string(n) + " columns");
+    }
+    if (!rounds_to_bf16(precision)) continue;
+    const int64_t columns = (n + 31) / 32 * 32;
+    Values whole(columns * k);
+    AlignedBuffer words;
+    std::fill_n(words.reserve(m * columns / 2 + 1), m * columns / 2 + 1, kNaN);
+    std::copy(weight.begin(), weight.end(), whole.begin());
+    Values whole_bias(columns);
+    std::copy(bias.begin(), bias.end(), whole_bias.begin());
+    Linear(whole.data(), whole_bias.data(), columns, k, kernels).store_bf16(all, words.data(), columns / 2);
+    const uint16_t* rounded = reinterpret_cast<const uint16_t*>(words.data());
+    for (int64_t i = 0; i < m * n; ++i) {
+      const float value = out[i];
+      check(rounded[i / n * columns + i % n] == to_bf16(value), name + ": results as bfloat16");
+    }
+    check(std::isnan(words.data()[m * columns / 2]), name + ": results as bfloat16 end where they should");
+  }
+}
+
+// Rows that the caller writes as bfloat16 are those that write() rounds, to int8 from bfloat16.
+void test_rounded_rows(const MatrixKernels& kernels, const std::string& name) {
+  for (const auto& [m, k] : {std::pair{1, 32}, {3, 64}, {40, 384}}) {
+    Values x = random_values(m * k, 1.0f), out(m), expected(m);
+    for (float& value : x) value = std::bit_cast<float>(uint32_t{to_bf16(value)} << 16);
+    const Linear sum(Values(k, 1.0f).data(), nullptr, 1, k, kernels);
+    Operand written(kernels), rounded(kernels);
+    written.resize(m, k);
+    written.write(0, x.data(), k, m);
+    sum.store(written, expected.data(), 1);
+    rounded.resize(m, k);
+    const OperandView view = rounded.view();
+    for (int64_t i = 0; i < m * k; ++i) {
+      reinterpret_cast<uint16_t*>(view.words + i / k * view.stride)[i % k] = to_bf16(x[i]);
+    }
+    rounded.round_bf16();
+    sum.store(rounded, out.data(), 1);
+    check(out == expected, name + ": rows written as bfloat16");
+  }
+}
+
 void test_threads(const MatrixKernels& kernels, const std::string& name) {
   constexpr int64_t m = 65, n = 96, k = 128;
   const Values weight = random_values(n * k, 0.1f), x = random_values(m * k, 1.0f);
@@ -462,6 +527,8 @@ int main() {
       // int8 rounds a whole row to one scale and activates as bfloat16 does.
       if (precision != Precision::int8) test_activations(kernels, name, precision);
       test_relative_error(kernels, name, precision);
+      test_chunks(kernels, name, precision);
+      if (rounds_to_bf16(precision)) test_rounded_rows(kernels, name);
       test_threads(kernels, name);
       if (precision == Precision::bfloat16) test_bf16_words(kernels, name);
       test_misuse(

@@ -54,6 +54,8 @@ class Operand {
 
   // For a caller that writes words itself.
   OperandView view();
+  // After the caller has written all rows as bfloat16, where that or int8 is the precision.
+  void round_bf16();
 
   int64_t num_rows() const { return num_rows_; }
   int64_t num_columns() const { return num_columns_; }
@@ -102,7 +104,11 @@ class Linear {
   // out [m, N] = x W^T + b; stride in floats, here and below.
   void store(const Operand& x, float* out, int64_t stride) const;
 
-  // The columns [first_column, first_column + num_columns) of that, for the rows [first_row, first_row + num_rows)
+  // The same as words of two bfloat16, neighbours in N, where that or int8 is the precision; N must be a multiple of
+  // column_unit(), out 64-byte aligned, and the stride, in words, a multiple of 16.
+  void store_bf16(const Operand& x, float* out, int64_t stride) const;
+
+  // The columns [first_column, first_column + num_columns) of the floats, for the rows [first_row, first_row + num_rows)
   // of x: the same bits. first_column must be a multiple of column_unit().
   void store_part(const Operand& x, int64_t first_row, int64_t num_rows, int64_t first_column,
                   int64_t num_columns, float* out, int64_t stride) const;

@@ -1,0 +1,194 @@
+// Attention on matrix units against its plain twin in double over the same rounded factors.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "cpu/packed_attention.h"
+#include "mlmfast/aligned_buffer.h"
+#include "random_values.h"
+
+namespace {
+
+using namespace mlmfast;
+using mlmfast::testing::check;
+using mlmfast::testing::random_values;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kScale = 0.2f;
+
+uint16_t to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+// Tokens of `size` bfloat16, NaN in what stands behind them.
+class Rows {
+ public:
+  Rows(int64_t num_tokens, int64_t size, float spread) : stride_(size / 2 + 3) {
+    words_.assign((num_tokens + kAttentionRowUnit - 1) * stride_, kNaN);
+    const std::vector<float> values = random_values(num_tokens * size, spread);
+    for (int64_t i = 0; i < num_tokens * size; ++i) row(i / size)[i % size] = to_bf16(values[i]);
+  }
+  uint16_t* row(int64_t token) { return reinterpret_cast<uint16_t*>(words_.data() + token * stride_); }
+  double at(int64_t token, int64_t i) const {
+    return from_bf16(reinterpret_cast<const uint16_t*>(words_.data() + token * stride_)[i]);
+  }
+  const float* words() const { return words_.data(); }
+  int64_t stride() const { return stride_; }
+
+ private:
+  int64_t stride_;
+  std::vector<float> words_;
+};
+
+struct Sequence {
+  int64_t length, num_queries;
+};
+
+struct Case {
+  std::vector<Sequence> sequences;
+  int64_t num_heads, head_size;
+  float spread;  // of queries and keys
+};
+
+std::vector<int64_t> starts(const std::vector<Sequence>& sequences, int64_t first, int64_t Sequence::*count) {
+  std::vector<int64_t> result = {first};
+  for (const Sequence& sequence : sequences) result.push_back(result.back() + sequence.*count);
+  return result;
+}
+
+// The outputs [queries, num_heads * head_size] as floats.
+std::vector<float> attend(const PackedAttentionKernels& kernels, const Case& c, const Rows& queries, const Rows& keys,
+                          const Rows& values) {
+  const std::vector<int64_t> row_starts = starts(c.sequences, 0, &Sequence::length);
+  const std::vector<int64_t> query_starts = starts(c.sequences, 5, &Sequence::num_queries);
+  const int64_t hidden = c.num_heads * c.head_size, num_queries = query_starts.back() - 5, stride = hidden / 2 + 1;
+  int64_t longest = 0;
+  for (const Sequence& sequence : c.sequences) longest = std::max(longest, sequence.length);
+  AlignedBuffer buffer;
+  const int64_t scratch_size = kernels.scratch(longest, c.num_heads, c.head_size);
+  float* scratch = buffer.reserve(scratch_size + 1);
+  std::fill_n(scratch, scratch_size + 1, kNaN);
+  std::vector<float> words(num_queries * stride, kNaN), outputs(num_queries * hidden);
+  kernels.attend({queries.words(), keys.words(), values.words(), queries.stride(), keys.stride(), row_starts.data(),
+                  query_starts.data(), static_cast<int64_t>(c.sequences.size()), c.num_heads, c.head_size, kScale,
+                  {words.data(), stride, 0}},
+                 scratch);
+  check(std::isnan(scratch[scratch_size]), "packed attention stays in its scratch memory");
+  for (int64_t q = 0; q < num_queries; ++q) {
+    check(std::isnan(words[q * stride + hidden / 2]), "packed attention writes only its outputs");
+    const uint16_t* row = reinterpret_cast<const uint16_t*>(words.data() + q * stride);
+    std::transform(row, row + hidden, outputs.begin() + q * hidden, from_bf16);
+  }
+  return outputs;
+}
+
+void test(const PackedAttentionKernels& kernels, const Case& c) {
+  const std::vector<int64_t> row_starts = starts(c.sequences, 0, &Sequence::length);
+  const std::vector<int64_t> query_starts = starts(c.sequences, 0, &Sequence::num_queries);
+  const int64_t hidden = c.num_heads * c.head_size;
+  const Rows queries(query_starts.back(), hidden, c.spread);
+  // As the encoder lays them out: rows of keys and values with one stride.
+  const Rows keys(row_starts.back(), hidden, c.spread), values(row_starts.back(), hidden, 1.0f);
+  const std::vector<float> outputs = attend(kernels, c, queries, keys, values);
+  for (size_t s = 0; s < c.sequences.size(); ++s) {
+    const auto [length, num_queries] = c.sequences[s];
+    const std::string name = "packed attention, length " + std::to_string(length) + ", " +
+                             std::to_string(c.num_heads) + " heads of " + std::to_string(c.head_size);
+    for (int64_t q = query_starts[s]; q < query_starts[s + 1]; ++q) {
+      for (int64_t h = 0; h < c.num_heads; ++h) {
+        std::vector<double> weights(length, 0.0), output(c.head_size, 0.0);
+        for (int64_t k = 0; k < length; ++k) {
+          for (int64_t i = h * c.head_size; i < (h + 1) * c.head_size; ++i) {
+            weights[k] += kScale * queries.at(q, i) * keys.at(row_starts[s] + k, i);
+          }
+        }
+        const double max = *std::max_element(weights.begin(), weights.end());
+        double sum = 0, magnitude = 0;
+        for (double& weight : weights) sum += weight = std::exp(weight - max);
+        for (int64_t i = 0; i < c.head_size; ++i) {
+          magnitude = 0;
+          for (int64_t k = 0; k < length; ++k) {
+            const double term = weights[k] / sum * values.at(row_starts[s] + k, h * c.head_size + i);
+            output[i] += term;
+            magnitude += std::abs(term);
+          }
+          // A weight and the output are rounded to bfloat16, at most 2^-8 off each, and 2^x is 1e-4 off.
+          check(std::abs(outputs[q * hidden + h * c.head_size + i] - output[i]) <= (0x1p-7 + 5e-4) * magnitude,
+                name + ", query " + std::to_string(q - query_starts[s]) + ", feature " + std::to_string(i));
+        }
+      }
+    }
+  }
+}
+
+// A query has the same bits whatever sequences and queries stand beside it.
+void test_alone(const PackedAttentionKernels& kernels) {
+  constexpr int64_t kNumHeads = 3, kHeadSize = 32, kHidden = kNumHeads * kHeadSize;
+  const Case c = {{{13, 13}, {40, 40}, {1, 1}, {33, 33}}, kNumHeads, kHeadSize, 2.0f};
+  const Rows queries(87, kHidden, 2.0f), keys(87, kHidden, 2.0f), values(87, kHidden, 1.0f);
+  const std::vector<float> outputs = attend(kernels, c, queries, keys, values);
+  int64_t first = 0;
+  for (const Sequence& sequence : c.sequences) {
+    Rows some_keys(sequence.length, kHidden, 1.0f), some_values(sequence.length, kHidden, 1.0f);
+    for (int64_t k = 0; k < sequence.length; ++k) {
+      for (int64_t i = 0; i < kHidden; ++i) {
+        some_keys.row(k)[i] = to_bf16(static_cast<float>(keys.at(first + k, i)));
+        some_values.row(k)[i] = to_bf16(static_cast<float>(values.at(first + k, i)));
+      }
+    }
+    for (int64_t q = 0; q < sequence.length; ++q) {
+      Rows query(1, kHidden, 1.0f);
+      for (int64_t i = 0; i < kHidden; ++i) query.row(0)[i] = to_bf16(static_cast<float>(queries.at(first + q, i)));
+      const Case alone = {{{sequence.length, 1}}, kNumHeads, kHeadSize, 0};
+      const std::vector<float> output = attend(kernels, alone, query, some_keys, some_values);
+      check(std::equal(output.begin(), output.end(), outputs.begin() + (first + q) * kHidden),
+            "packed attention of a query alone");
+    }
+    first += sequence.length;
+  }
+}
+
+// NaN in a query, a key or a value reaches the outputs that read it, and no others.
+void test_nan(const PackedAttentionKernels& kernels) {
+  const Case c = {{{5, 5}, {20, 20}}, 2, 32, 1.0f};
+  const uint16_t nan = to_bf16(kNaN);
+  for (int part = 0; part < 3; ++part) {
+    Rows rows[] = {Rows(25, 64, 1.0f), Rows(25, 64, 1.0f), Rows(25, 64, 1.0f)};
+    rows[part].row(7)[40] = nan;  // of the second sequence, the second head
+    const std::vector<float> outputs = attend(kernels, c, rows[0], rows[1], rows[2]);
+    for (int64_t i = 0; i < 25 * 64; ++i) {
+      const int64_t query = i / 64, feature = i % 64;
+      const bool reads = query >= 5 && feature >= 32 && (part == 1 || (part == 0 ? query == 7 : feature == 40));
+      check(std::isnan(outputs[i]) == reads, "NaN in packed attention, part " + std::to_string(part));
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (const Precision precision : kPrecisions) {
+    for (const Isa isa : available_isas()) {
+      const PackedAttentionKernels* kernels = packed_attention_kernels(precision, isa);
+      if (kernels == nullptr) continue;
+      for (const int64_t length : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 511, 512}) {
+        for (const int64_t head_size : {32, 64, 96}) {
+          test(*kernels, {{{length, std::min<int64_t>(length, 35)}}, 2, head_size, 1.0f});
+        }
+      }
+      test(*kernels, {{{13, 13}, {16, 0}, {7, 1}, {64, 64}, {1, 1}, {130, 3}}, 12, 32, 1.0f});
+      test(*kernels, {{{50, 50}}, 2, 64, 20.0f});
+      test_alone(*kernels);
+      test_nan(*kernels);
+    }
+  }
+  return mlmfast::testing::report("packed_attention_test");
+}
