@@ -21,7 +21,8 @@ $(VENV)/.demo: pyproject.toml constraints.txt CMakeLists.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
-	$(PIP) --no-build-isolation --editable '.[torch,nbest,dev]'
+	$(PIP) --no-build-isolation --editable '.[torch,nbest,dev]' || \
+		{ echo 'Was it torch that pip did not find? See constraints.txt for where CPU builds are.'; exit 1; }
 	touch $@
 
 demo: $(VENV)/.demo

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv-NAME for each benchmarks/peers-NAME.txt, or for the NAMEs given: the virtual environments in which
 # the benchmarks run what they compare with. bench_scoring.py and bench_engine.py say which they miss.
-# As with constraints.txt: where the package index serves only a CUDA build of torch, point pip at CPU builds.
+# torch is the CPU build: see constraints.txt for where pip finds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then
