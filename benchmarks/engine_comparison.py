@@ -11,7 +11,7 @@ from gemm_rates import Gemms
 from goals import gemm_line, goals, rank_line
 from machine import load_average
 from report import Report
-from rounds import Field, table, work
+from rounds import Field, Steadiness, table, work
 
 from mlmfast import _core
 
@@ -38,7 +38,8 @@ def compare(
     with Field(entrants) as field, Gemms() as gemms:
         for index, (title, texts) in enumerate(texts_of.items()):
             before = gemms.best()
-            found = field.interleave(texts, rounds, warm_up=len(texts))
+            steadiness = Steadiness(gemms.quick)
+            found = field.interleave(texts, rounds, warm_up=len(texts), steadiness=steadiness)
             best_gemm = max(before, gemms.best())
             log_probs = next(iter(found.values())).log_probs
             flops = size.text_flops(map(len, log_probs))
@@ -54,6 +55,7 @@ def compare(
                 *(goal.line(agreeing) for goal in goals(amx=amx, asked=asked, short=index == 0)),
                 gemm_line(agreeing, flops, best_gemm, asked=asked and amx),
                 rank_line(found),
+                steadiness.line("a bfloat16 GEMM's rate"),
                 f"- medians of {rounds} interleaved rounds; load average at the end: {load_average()}",
             ]
             report.say("\n".join(verdicts))

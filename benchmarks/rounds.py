@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,43 @@ class Times:
     unavailable: str | None = None
 
 
+class Steadiness:
+    """Of a machine whose rate others change: a turn is taken again until the machine ran as fast as it can
+    before and after, or `attempts` times."""
+
+    def __init__(self, rate: Callable[[], float], share: float = 0.75, attempts: int = 4) -> None:
+        """rate: measures it, in any unit, in little time. share: of the best so far, that a turn is to have."""
+        self._rate = rate
+        self._share = share
+        self._attempts = attempts
+        self._best = rate()
+        self._last = self._best
+        self.num_turns = self.num_repeated = self.num_unsteady = 0
+
+    def turn(self, take: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The reply of the last attempt."""
+        self.num_turns += 1
+        for attempt in range(1, self._attempts + 1):
+            before = self._last
+            reply = take()
+            self._last = self._rate()
+            self._best = max(self._best, self._last)
+            if min(before, self._last) >= self._share * self._best:
+                break
+            if attempt == self._attempts:
+                self.num_unsteady += 1
+            else:
+                self.num_repeated += 1
+        return reply
+
+    def line(self, what: str) -> str:
+        return (
+            f"- {self.num_turns} turns; {self.num_repeated} more were taken again, because {what} beside "
+            f"them was under {self._share:.0%} of the best; {self.num_unsteady} stayed so "
+            f"in {self._attempts} attempts"
+        )
+
+
 @dataclass(frozen=True)
 class Difference:
     """Largest absolute differences of log-probabilities, in nats."""
@@ -108,17 +146,21 @@ class Field:
             if "unavailable" in self._hellos[name]:
                 self._processes.pop(name).close()
 
-    def interleave(self, texts: Sequence[str], rounds: int, *, warm_up: int) -> dict[str, Times]:
+    def interleave(
+        self, texts: Sequence[str], rounds: int, *, warm_up: int, steadiness: Steadiness | None = None
+    ) -> dict[str, Times]:
         """`rounds` rounds, in each of which every contestant scores all texts, one after the other.
 
-        warm_up: how many texts each scores before the first round.
+        warm_up: how many texts each scores before the first round. steadiness: says which turns count; all do
+        without it.
         """
         found = {name: Times(**hello) for name, hello in self._hellos.items()}
         for process in self._processes.values():
             process.ask({"texts": texts[:warm_up]})
         for _ in range(rounds):
             for name, process in self._processes.items():
-                reply, times = process.ask({"texts": texts}), found[name]
+                ask = partial(process.ask, {"texts": texts})
+                reply, times = ask() if steadiness is None else steadiness.turn(ask), found[name]
                 times.seconds.append(reply["seconds"])
                 times.cpu_seconds.append(reply["cpu_seconds"])
                 times.log_probs, times.peak_mb = reply["log_probs"], reply["peak_mb"]

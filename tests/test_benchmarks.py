@@ -18,7 +18,7 @@ from engine_field import BF16, CTRANSLATE2, ENTRIES, GRAPH, HERE, OURS_BF16, OUR
 from flops import EncoderSize
 from goals import Goal, gemm_line, rank_correlation
 from growth import Curve
-from rounds import EXACT, Bound, Contestant, Field, Times, table
+from rounds import EXACT, Bound, Contestant, Field, Steadiness, Times, table
 from texts import INAUGURAL, read_pieces
 
 from mlmfast.models import resolve
@@ -34,6 +34,25 @@ LOOP, FLOAT32, BF16X3, BFLOAT16 = (
 
 def times(seconds: float, log_probs: list[list[float]]) -> Times:
     return Times(seconds=[seconds], cpu_seconds=[seconds], log_probs=log_probs)
+
+
+@pytest.mark.parametrize(
+    ("rates", "kept", "counts"),
+    [
+        ([100, 100], 1, (1, 0, 0)),
+        ([100, 50, 90, 80], 3, (1, 2, 0)),  # neither before nor after a turn
+        ([100, 50, 50, 50, 50], 4, (1, 3, 1)),
+        ([60, 100, 99], 2, (1, 1, 0)),  # the best is seen late
+    ],
+)
+def test_turns_are_taken_again_until_the_machine_is_steady(
+    rates: list[float], kept: int, counts: tuple[int, int, int]
+) -> None:
+    measured, taken = iter(rates), iter(range(1, 9))
+    steadiness = Steadiness(lambda: next(measured))
+    assert steadiness.turn(lambda: {"turn": next(taken)}) == {"turn": kept}
+    assert (steadiness.num_turns, steadiness.num_repeated, steadiness.num_unsteady) == counts
+    assert next(measured, None) is None
 
 
 def row_of(lines: str, name: str) -> list[str]:
