@@ -83,7 +83,7 @@ class Steadiness:
     before and after, or `attempts` times."""
 
     def __init__(self, rate: Callable[[], float], share: float = 0.75, attempts: int = 4) -> None:
-        """rate: measures it, in any unit, in little time. share: of the best so far, that a turn is to have."""
+        """rate: measures it, in any unit, quickly. share: what a turn is to have of the best so far."""
         self._rate = rate
         self._share = share
         self._attempts = attempts
