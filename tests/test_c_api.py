@@ -76,7 +76,7 @@ def test_the_header_is_strict_c_and_cpp(installed: Path, tmp_path: Path) -> None
 
 
 def test_the_example_prints_the_scores_of_python(example: Path) -> None:
-    with mlmfast.load(EMBEDDED, engine="native", workers=1) as scorer:
+    with mlmfast.load(EMBEDDED, engine="native", precision="float32", workers=1) as scorer:
         expected = scorer.score([TEXT])[0]
         ids = scorer.files.tokenizer.encode([TEXT]).input_ids
     lines = [line.split() for line in run(example, EMBEDDED, *map(str, ids)).splitlines()]
