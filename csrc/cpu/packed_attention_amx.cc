@@ -131,7 +131,8 @@ void multiply(const Left& left, const Right& right, int64_t num_rows, int64_t nu
   }
 }
 
-// 2^x for x <= 0 within 1e-4 of it: far less than bfloat16 rounds off.
+// 2^x for x <= 0 within 1e-4 of it: far less than bfloat16 rounds off. 0 for -inf, where p is NaN and n -inf: scalef
+// has it so.
 Vec power_of_two(Vec x) {
   const Vec n = Ops::round(x), f = Ops::sub(x, n);
   Vec p = Ops::set1(0.05517166f);
