@@ -47,16 +47,15 @@ struct EncoderWorkspace {
   std::vector<int64_t> row_starts;       // [rows of the block + 1] into its tokens
   std::vector<int32_t> positions;        // 0, 1, 2, ... up to the longest row
   AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, Pass::qkv_stride_]
-  AlignedBuffer x, qkv;                    // [n, H], [n, Pass::qkv_stride_]
+  AlignedBuffer x, qkv;                    // [n, H], [n, Pass::qkv_stride_] and rows that are only read
   AlignedBuffer normal, context;           // [H], [longest row, H]
-  AlignedBuffer place_x, place_query;      // [places, H], [places, Pass::part_words_]
+  AlignedBuffer place_x, place_query;      // [places, H], [places, Pass::part_words_] and likewise
   AlignedBuffer dense;                     // [places, E]
   AlignedBuffer attention;                 // kernel scratch
   Operand operand, inner, head_operand;
 };
 
 namespace {
-
 
 // A block of rows on its way through the layers.
 class Pass {
@@ -268,10 +267,23 @@ class Pass {
     }
   }
 
-  // The context of the block's queries, of which those of row r are [query_starts[r], query_starts[r + 1]), as the
-  // operand.
-  void attend_packed(const float* queries, int64_t query_stride, const int64_t* query_starts) {
+  // The context of the block's queries, of which those of row r are [query_starts[r], query_starts[r + 1]) and stand at
+  // positions_of(r), as the operand.
+  template <class PositionsOf>
+  void attend(int64_t layer, const float* queries, int64_t query_stride, const int64_t* query_starts,
+              const PositionsOf& positions_of) {
     w_.operand.resize(query_starts[num_rows_] - query_starts[0], hidden_);
+    if (model_.packed_attention != nullptr) return attend_packed(queries, query_stride, query_starts);
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const int64_t begin = query_starts[r] - query_starts[0], count = query_starts[r + 1] - query_starts[r];
+      if (count == 0) continue;
+      float* context = w_.context.reserve(count * hidden_);
+      attend_row(layer, r, queries + begin * query_stride, query_stride, positions_of(r), count, context);
+      w_.operand.write(begin, context, hidden_, count);
+    }
+  }
+
+  void attend_packed(const float* queries, int64_t query_stride, const int64_t* query_starts) {
     const float* keys = w_.qkv.data() + part_words_;
     const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_size()));
     model_.packed_attention->attend(
@@ -282,8 +294,8 @@ class Pass {
   }
 
   // Attention of a row's queries over its keys and values in qkv, all heads.
-  void attend(int64_t layer, int64_t r, const float* queries, int64_t query_stride, const int32_t* positions,
-              int64_t num_queries, float* output) {
+  void attend_row(int64_t layer, int64_t r, const float* queries, int64_t query_stride, const int32_t* positions,
+                  int64_t num_queries, float* output) {
     const int64_t size = spec_.head_size();
     const float* keys = w_.qkv.data() + w_.row_starts[r] * qkv_stride_ + hidden_;
     const AttentionWindow& window = spec_.attention[layer];
@@ -354,17 +366,7 @@ class Pass {
 
   void run_layer(int64_t index) {
     project(index, true);
-    if (model_.packed_attention != nullptr) {
-      attend_packed(w_.qkv.data(), qkv_stride_, w_.row_starts.data());
-    } else {
-      w_.operand.resize(num_tokens_, hidden_);
-      for (int64_t r = 0; r < num_rows_; ++r) {
-        const int64_t start = w_.row_starts[r], length = w_.row_starts[r + 1] - start;
-        float* context = w_.context.reserve(length * hidden_);
-        attend(index, r, w_.qkv.data() + start * qkv_stride_, qkv_stride_, w_.positions.data(), length, context);
-        w_.operand.write(start, context, hidden_, length);
-      }
-    }
+    attend(index, w_.qkv.data(), qkv_stride_, w_.row_starts.data(), [&](int64_t) { return w_.positions.data(); });
     finish_layer(model_.layer(index), w_.x.reserve(0), num_tokens_);
   }
 
@@ -390,23 +392,9 @@ class Pass {
         }
       }
     }
-    if (model_.packed_attention != nullptr) {
-      attend_packed(queries, part_words_, place_offsets_);
-    } else {
-      attend_at_places(index, queries);
-    }
+    attend(index, queries, part_words_, place_offsets_,
+           [&](int64_t r) { return place_positions_ + place_offsets_[r]; });
     finish_layer(layer, x, num_places_);
-  }
-
-  void attend_at_places(int64_t layer, const float* queries) {
-    w_.operand.resize(num_places_, hidden_);
-    for (int64_t r = 0; r < num_rows_; ++r) {
-      const int64_t begin = place_offsets_[r] - place_offsets_[0], end = place_offsets_[r + 1] - place_offsets_[0];
-      if (begin == end) continue;
-      float* context = w_.context.reserve((end - begin) * hidden_);
-      attend(layer, r, queries + begin * hidden_, hidden_, place_positions_ + place_offsets_[r], end - begin, context);
-      w_.operand.write(begin, context, hidden_, end - begin);
-    }
   }
 
   template <class Function>

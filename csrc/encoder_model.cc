@@ -100,7 +100,7 @@ void EncoderModel::make_rotary(const Weights& weights) {
 
 namespace {
 
-// Rotary turns are of floats.
+// Rotary turns and windows are of floats.
 const PackedAttentionKernels* packed_attention_of(const ModelSpec& spec, Precision precision, Isa isa) {
   const bool is_local = std::any_of(spec.attention.begin(), spec.attention.end(),
                                     [](const AttentionWindow& window) { return window.is_local; });

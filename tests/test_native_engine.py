@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +118,23 @@ def test_scores_are_the_same_bits_whatever_stands_beside_them(name: str, precisi
 def test_attention_on_matrix_units_gives_the_same_bits(precision: str) -> None:
     """Heads of 32 features attend there, if the CPU has any."""
     assert_same_bits(None, precision, read_lines("inaugural.txt")[:12] + ENGLISH)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "sapiens-vh"])
+def test_other_models_attend_on_matrix_units(name: str, precision: str, tmp_path: Path) -> None:
+    """Their tiny models with heads of 32 features."""
+    folder = shutil.copytree(MODELS / name, tmp_path / name)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["num_attention_heads"] = config["hidden_size"] // 32
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    texts = texts_for(name)
+    with (
+        mlmfast.load(folder, engine="native", precision="float32") as exact,
+        mlmfast.load(folder, engine="native", precision=precision) as scorer,
+    ):
+        assert worst_difference(scorer.score(texts), exact.score(texts)) < NATIVE_BOUNDS[precision]
+    assert_same_bits(folder, precision, texts)
 
 
 def assert_same_bits(model: Path | None, precision: str, texts: list[str]) -> None:

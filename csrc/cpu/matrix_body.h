@@ -13,7 +13,7 @@
 namespace mlmfast {
 namespace {
 
-// A chunk of rows and two panels stay in L2 while the weights pass.
+// Of rows that stay in L2, beside two panels, while the weights pass, or of weights while the rows do.
 constexpr int64_t kChunkWords = 320 * 1024;
 constexpr int64_t kActivatedWords = 128 * 1024;
 constexpr int64_t kLineWords = 16;  // of a cache line

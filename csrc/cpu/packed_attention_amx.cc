@@ -15,7 +15,8 @@ constexpr int64_t kTileRows = 16, kTileWords = 16, kTileSize = kTileRows * kTile
 constexpr int64_t kQueryBlock = 2 * kTileRows;
 constexpr int64_t kScoreWords = 6 * 1024;  // the scores of heads that go side by side stay in L1
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// To whole steps of 32 keys.
+int64_t padded_length(int64_t length) { return (length + 2 * kTileRows - 1) / (2 * kTileRows) * (2 * kTileRows); }
 
 // The scratch memory of heads that go side by side, for sequences of up to `length` tokens: keys [key tiles, steps,
 // word, key] and values [steps of 32 keys, tiles of features, pair of keys, feature] as right operands; scores
@@ -24,7 +25,7 @@ struct Layout {
   int64_t num_heads, keys, values, scores, outputs;
 
   Layout(int64_t length, int64_t all_heads, int64_t head_size) {
-    const int64_t padded = ceil_div(length, 2 * kTileRows) * 2 * kTileRows;
+    const int64_t padded = padded_length(length);
     num_heads = std::clamp<int64_t>(kScoreWords / (std::min(kQueryBlock, padded) * padded), 1, all_heads);
     keys = values = padded * head_size / 2;
     scores = kQueryBlock * padded;
@@ -39,7 +40,7 @@ int64_t scratch(int64_t longest, int64_t num_heads, int64_t head_size) {
   for (int64_t length = 1; length < longest + 2 * kTileRows; length += 2 * kTileRows) {
     most = std::max(most, Layout(std::min(length, longest), num_heads, head_size).words());
   }
-  return std::max(most, Layout(longest, num_heads, head_size).words());
+  return most;
 }
 
 // keys [length, stride] words to tiles [key tiles, steps, word, key].
@@ -63,7 +64,7 @@ void pack_values(const float* values, int64_t stride, int64_t length, int64_t he
   alignas(64) static constexpr int16_t kLow[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                                    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m512i low = _mm512_load_si512(kLow), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-  const int64_t num_tiles = head_size / kTileWords, padded = ceil_div(length, 2 * kTileRows) * 2 * kTileRows;
+  const int64_t num_tiles = head_size / kTileWords, padded = padded_length(length);
   for (int64_t key = 0; key < padded; key += 2) {
     float* to = tiles + key / (2 * kTileRows) * num_tiles * kTileSize + key / 2 % kTileRows * kTileWords;
     for (int64_t tile = 0; tile < num_tiles; tile += 2, to += 2 * kTileSize) {
@@ -146,7 +147,7 @@ Vec power_of_two(Vec x) {
 // steps of 32 keys; returns 1 / the weights' sum.
 float exponentiate(float* scores, int64_t length, float scale) {
   const Vec none = Ops::set1(-__builtin_inff());
-  const int64_t padded = ceil_div(length, 2 * kTileWords) * 2 * kTileWords;
+  const int64_t padded = padded_length(length);
   const auto load = [&](int64_t k) {
     if (k + kTileWords <= length) return Ops::load(scores + k);
     const __mmask16 mask = k < length ? (1u << (length - k)) - 1 : 0;
@@ -170,7 +171,7 @@ class Heads {
  public:
   Heads(const PackedAttention& a, int64_t length, float* memory)
       : a_(a), length_(length), layout_(length, a.num_heads, a.head_size),
-        padded_(ceil_div(length, 2 * kTileRows) * 2 * kTileRows), num_steps_(a.head_size / (2 * kTileWords)) {
+        padded_(padded_length(length)), num_steps_(a.head_size / (2 * kTileWords)) {
     keys_ = memory;
     values_ = keys_ + layout_.num_heads * layout_.keys;
     scores_ = values_ + layout_.num_heads * layout_.values;

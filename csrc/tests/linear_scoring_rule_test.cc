@@ -1,11 +1,11 @@
 // Losses and gradients against the same formulas over stored logits in double.
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
+#include "bf16.h"
 #include "check.h"
 #include "mlmfast/linear_scoring_rule.h"
 #include "parallel.h"
@@ -39,9 +39,7 @@ struct Problem {
   static std::vector<uint16_t> round(std::vector<float>& values) {
     std::vector<uint16_t> words;
     for (float& value : values) {
-      uint32_t bits;
-      std::memcpy(&bits, &value, sizeof bits);
-      words.push_back(static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+      words.push_back(mlmfast::testing::to_bf16(value));
       value = bf16_to_f32(words.back());
     }
     return words;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "bf16.h"
 #include "check.h"
 #include "cpu/matrix_kernels.h"
 #include "mlmfast/aligned_buffer.h"
@@ -20,6 +21,7 @@ namespace {
 using namespace mlmfast;
 using mlmfast::testing::check;
 using mlmfast::testing::random_values;
+using mlmfast::testing::to_bf16;
 using mlmfast::testing::check_throws;
 using Values = std::vector<float>;
 
@@ -58,11 +60,6 @@ Bounds bounds_of(Precision precision) {
 
 bool rounds_to_bf16(Precision precision) {
   return precision == Precision::bfloat16 || precision == Precision::int8;
-}
-
-uint16_t to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 double rounded_to_bf16(float value) { return std::bit_cast<float>(uint32_t{to_bf16(value)} << 16); }

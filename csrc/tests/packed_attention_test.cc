@@ -1,15 +1,16 @@
 // Attention on matrix units against its plain twin in double over the same rounded factors.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "bf16.h"
 #include "check.h"
 #include "cpu/packed_attention.h"
 #include "mlmfast/aligned_buffer.h"
+#include "mlmfast/weights.h"
 #include "random_values.h"
 
 namespace {
@@ -17,16 +18,10 @@ namespace {
 using namespace mlmfast;
 using mlmfast::testing::check;
 using mlmfast::testing::random_values;
+using mlmfast::testing::to_bf16;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kScale = 0.2f;
-
-uint16_t to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 // Tokens of `size` bfloat16, NaN in what stands behind them.
 class Rows {
@@ -38,7 +33,7 @@ class Rows {
   }
   uint16_t* row(int64_t token) { return reinterpret_cast<uint16_t*>(words_.data() + token * stride_); }
   double at(int64_t token, int64_t i) const {
-    return from_bf16(reinterpret_cast<const uint16_t*>(words_.data() + token * stride_)[i]);
+    return bf16_to_f32(reinterpret_cast<const uint16_t*>(words_.data() + token * stride_)[i]);
   }
   const float* words() const { return words_.data(); }
   int64_t stride() const { return stride_; }
@@ -85,7 +80,7 @@ std::vector<float> attend(const PackedAttentionKernels& kernels, const Case& c, 
   for (int64_t q = 0; q < num_queries; ++q) {
     check(std::isnan(words[q * stride + hidden / 2]), "packed attention writes only its outputs");
     const uint16_t* row = reinterpret_cast<const uint16_t*>(words.data() + q * stride);
-    std::transform(row, row + hidden, outputs.begin() + q * hidden, from_bf16);
+    std::transform(row, row + hidden, outputs.begin() + q * hidden, bf16_to_f32);
   }
   return outputs;
 }

@@ -54,7 +54,7 @@ class Operand {
 
   // For a caller that writes words itself.
   OperandView view();
-  // After the caller has written all rows as bfloat16, where that or int8 is the precision.
+  // After the caller has written all rows as bfloat16, where that or int8 is the precision: whole panels of columns.
   void round_bf16();
 
   int64_t num_rows() const { return num_rows_; }
