@@ -13,12 +13,11 @@ from mlmfast import _core
 from mlmfast.engines.base import Engine, ModelFiles, Outputs
 from mlmfast.engines.native_engine import NativeEngine
 from mlmfast.engines.self_check import LARGEST_DIFFERENCE, check_batch, fastest_exact
-from mlmfast.kernels.head import BF16_ISAS
 from mlmfast.models.source import EMBEDDED
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
 AVAILABLE = _core.available_isas()
-FAST = "bf16x3" if AVAILABLE[-1] in BF16_ISAS else "float32"
+FAST = "bf16x3" if AVAILABLE[-1] == "amx" else "float32"
 
 
 def kept(files: ModelFiles, *fast: str) -> object:
@@ -31,7 +30,7 @@ def kept(files: ModelFiles, *fast: str) -> object:
 def test_an_embedded_model_passes_the_check_it_is_spared(name: str) -> None:
     with mlmfast.load(name, engine="native") as scorer:
         assert scorer.engine.describe()["precision"] == FAST
-        assert kept(scorer.files, "bf16x3") == "bf16x3"
+        assert kept(scorer.files, FAST) == FAST
 
 
 def test_a_model_that_magnifies_rounding_stays_in_float32() -> None:
@@ -40,8 +39,8 @@ def test_a_model_that_magnifies_rounding_stays_in_float32() -> None:
         assert kept(scorer.files, "bfloat16") == "float32"
 
 
-@pytest.mark.parametrize("isa", [isa for isa in AVAILABLE if isa not in BF16_ISAS])
-def test_without_bfloat16_products_it_is_float32(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("isa", [isa for isa in AVAILABLE if isa != "amx"])
+def test_without_matrix_units_it_is_float32(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLMFAST_ISA", isa)
     with mlmfast.load() as scorer:
         assert scorer.engine.describe()["precision"] == "float32"

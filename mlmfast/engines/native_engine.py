@@ -6,7 +6,7 @@ from mlmfast import _core
 from mlmfast.engines.base import ModelFiles, Outputs
 from mlmfast.engines.self_check import fastest_exact
 from mlmfast.errors import ModelError, SettingsError, UnsupportedModelError
-from mlmfast.kernels.head import chosen_isa, multiplies_bfloat16, target_outputs
+from mlmfast.kernels.head import chosen_isa, has_matrix_units, target_outputs
 from mlmfast.models.source import EMBEDDED
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
@@ -19,10 +19,10 @@ class NativeEngine:
 
     @classmethod
     def fastest_exact(cls, files: ModelFiles) -> NativeEngine:
-        """In the first of FAST that is exact for the model if this CPU multiplies bfloat16, else in float32.
+        """In the first of FAST that is exact for the model where this CPU has matrix units, else in float32.
 
         Raises what the constructor raises."""
-        if not multiplies_bfloat16():
+        if not has_matrix_units():
             return cls(files)
         if files.source.folder in EMBEDDED.values():  # checked by the tests, so that they load quickly
             return cls(files, precision=FAST[0])

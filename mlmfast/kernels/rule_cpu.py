@@ -1,6 +1,6 @@
 """impl "cpu": linear + scoring rule in the compiled core, log, brier and spherical.
 
-A float32 product is three of bfloat16 where the CPU multiplies those in hardware (bf16x3: within 1e-4 per
+A float32 product is three of bfloat16 where the CPU has matrix units for those (bf16x3: within 1e-4 per
 log-probability for logits up to 30), else a plain one. bfloat16 inputs are multiplied as they are and summed
 in float32. The core uses as many threads as torch does, with which the last bits of its sums vary; each takes
 about 16 MB of scratch and a float32 copy of the gradient by the input.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mlmfast.errors import MissingExtraError
-from mlmfast.kernels.head import load_core, multiplies_bfloat16
+from mlmfast.kernels.head import has_matrix_units, load_core
 from mlmfast.kernels.rules import ScoringRule
 
 CORE_RULES = {"log": "log", "power": "brier", "pseudospherical": "spherical"}
@@ -112,4 +112,4 @@ def precision_of(input: Tensor) -> str:
     """The core's precision of products of such inputs."""
     if input.dtype == torch.bfloat16:
         return "bfloat16"
-    return "bf16x3" if multiplies_bfloat16() else "float32"
+    return "bf16x3" if has_matrix_units() else "float32"
