@@ -38,8 +38,9 @@ class Layout:
     """The pool is the N tokens of the texts, then the M masks; else it is the n packed tokens."""
     row_scale: Tensor | None
     """float32[b]: of token dropout; then the pool is not shared."""
-    table_positions: Tensor | None
-    """[n]: rows of the position table where some tokens are not counted; then the pool is not shared."""
+    position_skip_id: int | None
+    """Tokens of this id are not counted by positions, and stand at the row of the position table before the
+    first token's; then the pool is not shared. None: all are counted."""
     place_token: Tensor
     """[p], ascending."""
     place_row: Tensor

@@ -54,10 +54,15 @@ def _shared_inputs(layout: Layout, tables: EmbeddingTables) -> tuple[Tensor, Ten
     masked_token = layout.text_offsets[layout.row_text[masked_row]] + layout.mask_positions
     types = torch.zeros_like(layout.text_ids) if layout.text_types is None else layout.text_types
     return (
-        torch.cat([layout.text_ids, torch.full_like(layout.mask_positions, layout.mask_token_id)]),
+        shared_ids(layout),
         torch.cat([types, types[masked_token]]),
         tables.position_offset + torch.cat([positions, layout.mask_positions]),
     )
+
+
+def shared_ids(layout: Layout) -> Tensor:
+    """int32[N+M]: of the tokens of the texts and of the masks."""
+    return torch.cat([layout.text_ids, torch.full_like(layout.mask_positions, layout.mask_token_id)])
 
 
 def _packed_inputs(layout: Layout, tables: EmbeddingTables) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,9 +73,20 @@ def _packed_inputs(layout: Layout, tables: EmbeddingTables) -> tuple[Tensor, Ten
     ids = layout.text_ids[text_token]
     ids[_masked_tokens(layout)] = layout.mask_token_id
     types = torch.zeros_like(ids) if layout.text_types is None else layout.text_types[text_token]
-    if layout.table_positions is not None:
-        return ids, types, layout.table_positions
+    if layout.position_skip_id is not None:
+        skip_id = layout.position_skip_id
+        return ids, types, counted_positions(ids, layout.row_starts, skip_id, tables.position_offset)
     return ids, types, tables.position_offset + positions
+
+
+def counted_positions(ids: Tensor, row_starts: Tensor, skip_id: int, position_offset: int) -> Tensor:
+    """int32[n], rows of the position table of packed tokens, ids int32[n]. Tokens of the skipped id are not
+    counted, and stand at the row before the first token's."""
+    is_counted = torch.ne(ids, skip_id)
+    counted = is_counted.cumsum(0, dtype=torch.int32)
+    before_rows = functional.pad(counted, (1, 0))[row_starts]
+    in_row = counted - before_rows[rows_of(row_starts, len(ids))]  # the token itself among them
+    return in_row.mul_(is_counted).add_(position_offset - 1)
 
 
 def expand_index(layout: Layout) -> Tensor:

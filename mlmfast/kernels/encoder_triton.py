@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mlmfast.kernels.encoder_inputs import EmbeddingTables, Layout, Norm
-from mlmfast.kernels.encoder_torch import linear
+from mlmfast.kernels.encoder_torch import counted_positions, linear, shared_ids
 from mlmfast.kernels.triton.launch import divide_up, on_device_of
 from mlmfast.kernels.triton.row_tiles import INDEX_ELEMENTS, parts_of_rows, whole_rows
 
@@ -28,11 +28,15 @@ def embed_inputs(layout: Layout, tables: EmbeddingTables) -> Tensor:
     if len(x) == 0:
         return x
     index = None if layout.shares_inputs else expand_index(layout)
+    table_positions = None
+    if layout.position_skip_id is not None:
+        ids, skip_id = shared_ids(layout)[index], layout.position_skip_id
+        table_positions = counted_positions(ids, layout.row_starts, skip_id, tables.position_offset)
     tile = whole_rows(num_columns)
     with on_device_of(x):
         embed_kernel[tile.grid(*x.shape)](
             *(layout.text_ids, layout.text_types, layout.text_offsets, layout.row_text, layout.row_starts),
-            *(layout.mask_positions, layout.mask_offsets, index, layout.row_scale, layout.table_positions),
+            *(layout.mask_positions, layout.mask_offsets, index, layout.row_scale, table_positions),
             *(tables.word, tables.token_type, tables.position, *parts_of_norm(tables.norm), x),
             *(*x.shape, len(layout.text_ids), len(layout.text_offsets) - 1, len(layout.row_text)),
             *(layout.mask_token_id, tables.position_offset),

@@ -8,15 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from encoder_problems import DEVICE, DTYPES, int32, normal, offsets_of
 from torch import Tensor
 
-from mlmfast.kernels import attention_triton, encoder_torch
+from mlmfast.kernels import attention_triton, encoder_torch, encoder_triton
 
+LENGTHS = (1, 3, 17, 63, 64, 65, 511, 512)
 RAGGED = (1, 3, 17, 63, 64, 65, 2, 1)
 HEAD_SIZES = (8, 12, 32, 64, 80, 128)
 FLOAT32 = 5e-6 if DEVICE == "cpu" else 5e-5
@@ -28,6 +29,7 @@ BEHIND = 5
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+every_length = pytest.mark.parametrize("length", LENGTHS)
 
 
 @dataclass
@@ -110,9 +112,16 @@ def test_ragged_sequences_in_half(head_size: int, dtype: torch.dtype) -> None:
     assert_same_attention(pack(RAGGED, head_size, dtype=dtype))
 
 
-@pytest.mark.parametrize("length", [1, 3, 17, 63, 64, 65, 511, 512])
-def test_one_sequence(length: int) -> None:
-    assert_same_attention(pack([length], num_heads=1))
+@every_dtype
+@every_length
+@pytest.mark.parametrize("head_size", [12, 32, 64, 128])
+def test_one_sequence(head_size: int, length: int, dtype: torch.dtype) -> None:
+    assert_same_attention(pack([length], head_size, num_heads=1, dtype=dtype))
+
+
+@pytest.mark.parametrize("half_window", [None, 64])
+def test_long_sequences_among_short_ones(half_window: int | None) -> None:
+    assert_same_attention(pack((17, 511, 1, 512, 3), num_heads=1), half_window)
 
 
 def test_the_widest_head() -> None:
@@ -122,6 +131,27 @@ def test_the_widest_head() -> None:
 @pytest.mark.parametrize("half_window", [0, 1, 5, 64])
 def test_local_windows(half_window: int) -> None:
     assert_same_attention(pack((130, *RAGGED), num_heads=1), half_window)
+
+
+@every_length
+@pytest.mark.parametrize("half_window", [5, 64])
+def test_a_local_window_of_one_sequence(half_window: int, length: int) -> None:
+    assert_same_attention(pack([length], head_size=64, num_heads=1), half_window)
+
+
+@every_length
+@pytest.mark.parametrize("half_window", [None, 64])
+def test_rotary_positions_of_one_sequence(half_window: int | None, length: int) -> None:
+    """Queries and keys are turned, then attend."""
+    problem = pack([length], num_heads=2)
+    turned = replace(problem, qkv=problem.qkv.clone())
+    turned.queries = turned.qkv[:length, : problem.queries.shape[1]]
+    frequencies = 100.0 ** -(torch.arange(16, device=DEVICE) / 16)
+    angles = torch.arange(512, device=DEVICE)[:, None] * frequencies
+    for rotate, vectors in ((encoder_triton.rotate, problem.qkv), (encoder_torch.rotate, turned.qkv)):
+        rotate(vectors[:length, :128], problem.query_token, angles.cos(), angles.sin())
+    found, expected = problem.by_kernel(half_window), turned.by_twin(half_window)
+    torch.testing.assert_close(found, expected, rtol=FLOAT32, atol=FLOAT32)
 
 
 @every_dtype

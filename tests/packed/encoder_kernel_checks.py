@@ -11,6 +11,7 @@ import pytest
 import torch
 from encoder_problems import (
     DTYPES,
+    MASK_ID,
     ONE_ULP,
     assert_same,
     integers,
@@ -33,6 +34,7 @@ RAGGED = (1, 3, 17, 63, 64, 65, 2)
 """Tokens of each text."""
 SEVERAL_MASKS = [(2, [4, 0, 16]), (0, []), (5, [64]), (0, [0]), (1, []), (1, [2, 1]), (4, list(range(64)))]
 """Rows: their text and masks; not all texts, none, one or several masks, in no order."""
+SKIP_ID = 1
 BATCHES = {
     "one-mask": (RAGGED, one_mask_each(RAGGED)),
     "several-masks": (RAGGED, SEVERAL_MASKS),
@@ -44,6 +46,7 @@ BATCHES = {
 ROTATIONS = (
     *((num_tokens, 1, 32) for num_tokens in (1, 3, 17, 63, 64, 65, 511, 512)),
     *((65, 1, 12), (17, 5, 20), (65, 4, 64), (17, 2, 128)),
+    *((511, 3, 12), (512, 1, 64), (511, 1, 128)),
 )
 """Tokens, heads and their size."""
 
@@ -68,10 +71,12 @@ def test_embeddings_of_a_shared_pool(batch: Any, types: bool) -> None:
 
 @every_batch
 @pytest.mark.parametrize("types", [True, False])
-@pytest.mark.parametrize("counted", ["row_scale", "table_positions"])
-def test_embeddings_of_a_pool_of_packed_tokens(batch: Any, types: bool, counted: str) -> None:
-    layout = make_layout(*batch, types=types, shares_inputs=False, **{counted: True})
-    assert_same_embeddings(layout, make_tables(12, dropout=counted == "row_scale"))
+@pytest.mark.parametrize(
+    "counted", [{"row_scale": True}, {"position_skip_id": SKIP_ID}, {"position_skip_id": MASK_ID}], ids=str
+)
+def test_embeddings_of_a_pool_of_packed_tokens(batch: Any, types: bool, counted: dict[str, int]) -> None:
+    layout = make_layout(*batch, types=types, shares_inputs=False, **counted)
+    assert_same_embeddings(layout, make_tables(12, dropout="row_scale" in counted))
 
 
 def test_embeddings_of_texts_without_rows() -> None:

@@ -38,11 +38,11 @@ def make_layout(
     types: bool = True,
     shares_inputs: bool = True,
     row_scale: bool = False,
-    table_positions: bool = False,
+    position_skip_id: int | None = None,
 ) -> Layout:
     """rows: the text and the masks of each. Nothing is a target."""
     lengths = [text_lengths[text] for text, _ in rows]
-    num_text_tokens, num_tokens = sum(text_lengths), sum(lengths)
+    num_text_tokens = sum(text_lengths)
     ids = integers(VOCAB_SIZE, num_text_tokens)
     ids[1::7] = MASK_ID
     return Layout(
@@ -54,11 +54,11 @@ def make_layout(
         mask_positions=int32([position for _, masks in rows for position in masks]),
         mask_offsets=offsets_of([len(masks) for _, masks in rows]),
         mask_token_id=MASK_ID,
-        num_tokens=num_tokens,
+        num_tokens=sum(lengths),
         longest_row=max(lengths, default=0),
         shares_inputs=shares_inputs,
         row_scale=1 + normal(len(rows), scale=0.1) if row_scale else None,
-        table_positions=integers(MAX_POSITIONS, num_tokens, seed=2) if table_positions else None,
+        position_skip_id=position_skip_id,
         place_token=int32([]),
         place_row=int32([]),
         target_ids=int32([]).long(),

@@ -225,7 +225,7 @@ def test_the_bucket_of_a_batch(host: HostLayout, bucket: Bucket | None) -> None:
 
 def test_skipped_positions_have_no_bucket() -> None:
     host = host_layout(BATCHES["ragged"], SPECS["skipping"])
-    assert host.inputs["table_positions"] is not None
+    assert host.position_skip_id is not None
     assert bucket_for(host, SMALL_SIZES) is None
 
 

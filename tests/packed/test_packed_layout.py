@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from tiny_models import MODELS
 from torch import Tensor
 
 from mlmfast import _core
-from mlmfast.engines.packed.layout import ALIGNMENT, host_layout
+from mlmfast.engines.packed.layout import ALIGNMENT, dropout_scale, host_layout
 from mlmfast.engines.packed.spec import EncoderSpec
 from mlmfast.kernels import encoder_torch
 from mlmfast.kernels.encoder_inputs import EmbeddingTables, Layout, Norm
@@ -34,6 +35,7 @@ BATCHES = {
     "one token": random_batch([1], 1, masked=1.0, seed=1),
     "no masks": random_batch([5, 9], 2, masked=0.0, seed=2),
     "all masked": random_batch([5, 9], 6, masked=1.0, seed=3),
+    "few ids": random_batch([9, 1, 20], 30, vocab_size=6, with_types=True, seed=5),
     "masked by padding": random_batch([8, 3], 9, mask_id=PAD, seed=4),
 }
 every_batch = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
@@ -162,3 +164,47 @@ def test_only_rows_with_skipped_tokens_are_not_shared() -> None:
     assert not layout_of(replace(without, mask_token_id=PAD), spec).shares_inputs
     rotary = replace(spec, position="rotary")
     assert layout_of(batch, rotary).shares_inputs
+
+
+MANY_MASKS = {
+    "some": random_batch([7, 1, 30, 2, 12], 60, vocab_size=6, seed=1),
+    "all": random_batch([7, 1, 30, 2, 12], 60, vocab_size=6, masked=1.0, seed=2),
+    "none": random_batch([7, 1, 30, 2, 12], 60, vocab_size=6, masked=0.0, seed=3),
+    "of another id": random_batch([7, 1, 30, 2, 12], 60, vocab_size=6, mask_id=3, seed=4),
+    "of texts of masks": replace(
+        random_batch([7, 1], 60, vocab_size=6, seed=5), input_ids=np.full(8, MASK, dtype=np.int32)
+    ),
+}
+
+
+@pytest.mark.parametrize("batch", MANY_MASKS.values(), ids=MANY_MASKS)
+def test_token_dropout_counts_the_masks_of_the_rows(batch: RowBatch) -> None:
+    shares = [np.float32(row.ids.count(MASK)) / np.float32(len(row.ids)) for row in plain_rows(batch)]
+    expected = [np.float32(1) if share == 1 else np.float32(1 - 0.15 * 0.8) / (1 - share) for share in shares]
+    found = dropout_scale(batch, SPECS["dropout"])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.array(expected, dtype=np.float32))
+
+
+def test_masks_of_such_batches_fall_on_masks_of_the_texts() -> None:
+    batch = MANY_MASKS["some"]
+    masked_text = np.repeat(batch.row_text, np.diff(batch.mask_offsets))
+    before = batch.input_ids[batch.text_offsets[masked_text] + batch.mask_positions]
+    assert (before == MASK).any()
+    assert (before != MASK).any()
+    assert np.diff(batch.mask_offsets).max() > 1
+    assert np.diff(batch.mask_offsets).min() == 0
+
+
+@pytest.mark.parametrize("kind", ["skipping", "dropout", "both"])
+def test_copies_are_never_laid_out_on_the_host(kind: str) -> None:
+    """Less than a byte of each packed token, whatever is counted."""
+    batch = random_batch([500] * 2, 400, masked=0.01, most_targets=1)
+    assert {PAD, MASK} <= set(batch.input_ids.tolist())
+    tracemalloc.start()
+    try:
+        host_layout(batch, SPECS[kind])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < batch.num_tokens

@@ -19,11 +19,14 @@ from tiny_models import tiny_scorer
 
 from mlmfast.engines import Outputs
 from mlmfast.engines.packed import graphs as packed_graphs
+from mlmfast.engines.packed import layout as packed_layout
 from mlmfast.engines.packed.engine import PackedEngine
 from mlmfast.engines.packed.forward import Trunk
 from mlmfast.engines.packed.head import Head
 from mlmfast.engines.packed.lanes import Lane, Lanes
-from mlmfast.engines.packed.layout import HostArrays
+from mlmfast.engines.packed.layout import HostArrays, host_layout
+from mlmfast.scheduling.csr import offsets_of
+from mlmfast.types import RowBatch
 
 
 class Notes:
@@ -117,3 +120,53 @@ def test_results_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("read", "log_prob"),
         ("read", "entropy"),
     ]
+
+
+def masked_copies(name: str, length: int, num_rows: int) -> RowBatch:
+    """Of one text, where padding and masks stand among the tokens; one mask and target each."""
+    special = tiny_scorer(name).files.tokenizer.special
+    assert special.mask_id is not None
+    ids = np.random.default_rng(length).integers(5, 25, size=length, dtype=np.int32)
+    ids[1::3], ids[2::3] = special.pad_id, special.mask_id
+    positions = np.arange(num_rows, dtype=np.int32) % length
+    return RowBatch(
+        input_ids=ids,
+        text_offsets=offsets_of(np.array([length])),
+        token_type_ids=None,
+        row_text=np.zeros(num_rows, dtype=np.int32),
+        mask_positions=positions,
+        mask_offsets=np.arange(num_rows + 1),
+        target_positions=positions,
+        target_ids=ids[positions],
+        target_offsets=np.arange(num_rows + 1),
+        mask_token_id=special.mask_id,
+    )
+
+
+def bytes_sent(engine: PackedEngine, batch: RowBatch) -> int:
+    """To the device, to score it."""
+    sent: list[int] = []
+    in_one_buffer = packed_layout.in_one_buffer
+
+    def counted(arrays: HostArrays, device: torch.device) -> torch.Tensor:
+        buffer = in_one_buffer(arrays, device)
+        sent.append(buffer.nbytes)
+        return buffer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_layout, "in_one_buffer", counted)
+        engine.score(batch, Outputs())
+    return sum(sent)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "esm2"])
+def test_a_copy_is_sent_without_its_text(name: str) -> None:
+    """However long that is, also where positions skip padding and where masks scale the words."""
+    engine = tiny_scorer(name, "float32", "packed").engine
+    assert isinstance(engine, PackedEngine)
+    more = []
+    for length in (8, 48):
+        few, many = (masked_copies(name, length, num_rows) for num_rows in (16, 80))
+        assert host_layout(many, engine._spec).shares_inputs == (name == "bert")
+        more.append(bytes_sent(engine, many) - bytes_sent(engine, few))
+    assert more[0] == more[1] > 0

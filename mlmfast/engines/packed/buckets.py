@@ -59,7 +59,7 @@ def bucket_for(host: HostLayout, sizes: tuple[int, ...]) -> Bucket | None:
     Without masks the texts are rows themselves; there is no masked padding then, as the model may have no
     mask token. Tokens whose positions are not counted are rare, and not provided for.
     """
-    if host.inputs["table_positions"] is not None:
+    if host.position_skip_id is not None:
         return None
     has_masks = len(array(host.inputs, "mask_positions")) > 0
     for size in sizes:
@@ -89,7 +89,6 @@ def padded(host: HostLayout, bucket: Bucket) -> HostArrays:
         "mask_positions": filled(array(inputs, "mask_positions"), bucket.num_masks, 0),
         "mask_offsets": mask_offsets,
         "row_scale": None if scale is None else filled(scale, size, 1),
-        "table_positions": None,
     }
 
 

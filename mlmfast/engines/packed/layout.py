@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mlmfast.engines.packed.spec import EncoderSpec
 from mlmfast.kernels.encoder_inputs import Layout
-from mlmfast.scheduling.batches import distinct_targets, expand
+from mlmfast.scheduling.batches import distinct_targets
 from mlmfast.scheduling.csr import offsets_of
-from mlmfast.types import Float32Array, Int32Array, Int64Array, RowBatch
+from mlmfast.types import Float32Array, Int64Array, RowBatch
 
 HostArrays = dict[str, NDArray[Any] | None]
 ALIGNMENT = 16
@@ -37,10 +37,11 @@ class HostLayout:
     mask_token_id: int
     num_tokens: int
     longest_row: int
+    position_skip_id: int | None
 
     @property
     def shares_inputs(self) -> bool:
-        return self.inputs["row_scale"] is None and self.inputs["table_positions"] is None
+        return self.inputs["row_scale"] is None and self.position_skip_id is None
 
     def on_device(self, device: torch.device) -> Layout:
         """Of this batch, as large as it is."""
@@ -53,6 +54,7 @@ class HostLayout:
             mask_token_id=self.mask_token_id,
             num_tokens=self.num_tokens,
             longest_row=self.longest_row,
+            position_skip_id=self.position_skip_id,
             shares_inputs=self.shares_inputs,
         )
 
@@ -74,7 +76,6 @@ def host_layout(batch: RowBatch, spec: EncoderSpec) -> HostLayout:
         "mask_positions": batch.mask_positions.astype(np.int32, copy=False),
         "mask_offsets": batch.mask_offsets.astype(np.int32),
         "row_scale": dropout_scale(batch, spec) if spec.token_dropout else None,
-        "table_positions": counted_positions(batch, spec) if skips_positions(batch, spec) else None,
     }
     return HostLayout(
         inputs=inputs,
@@ -89,6 +90,7 @@ def host_layout(batch: RowBatch, spec: EncoderSpec) -> HostLayout:
         mask_token_id=batch.mask_token_id,
         num_tokens=int(row_starts[-1]),
         longest_row=int(lengths.max(initial=0)),
+        position_skip_id=spec.position_skip_id if skips_positions(batch, spec) else None,
     )
 
 
@@ -127,14 +129,25 @@ def buffer_starts(arrays: HostArrays) -> list[int]:
 def dropout_scale(batch: RowBatch, spec: EncoderSpec) -> Float32Array:
     """float32[b], what token dropout multiplies the words of a row by: (1 - 0.15 * 0.8) / (1 - its share of
     masks) (Lin et al. 2023, ESM-2, trained with 0.15 * 0.8 of the tokens masked); 1 where all are masks."""
-    rows = expand(batch)
-    num_tokens = np.diff(rows.cu_seqlens).astype(np.float32)
-    is_mask = rows.input_ids == spec.mask_token_id
-    num_masks = np.add.reduceat(is_mask, rows.cu_seqlens[:-1], dtype=np.float32)
-    shown = (1 - num_masks / num_tokens).astype(np.float32)
+    num_masks = masks_of_rows(batch, spec.mask_token_id).astype(np.float32)
+    shown = (1 - num_masks / batch.row_lengths.astype(np.float32)).astype(np.float32)
     scale = np.ones_like(shown)
     np.divide(np.float32(1 - 0.15 * 0.8), shown, out=scale, where=shown > 0)
     return scale
+
+
+def masks_of_rows(batch: RowBatch, id: int) -> Int64Array:
+    """int64[b]: the tokens of this id in each row, those that its text has and those that masking adds."""
+    is_id = batch.input_ids == id
+    masked_text = np.repeat(batch.row_text, np.diff(batch.mask_offsets))  # [M]
+    before = is_id[batch.text_offsets[masked_text] + batch.mask_positions]
+    added = int(batch.mask_token_id == id) - before.astype(np.int64)
+    return sums(is_id, batch.text_offsets)[batch.row_text] + sums(added, batch.mask_offsets)
+
+
+def sums(values: NDArray[Any], offsets: Int64Array) -> Int64Array:
+    """int64[rows], of each row of a CSR list of whole numbers; offsets [rows+1]."""
+    return np.diff(offsets_of(values)[offsets])
 
 
 def skips_positions(batch: RowBatch, spec: EncoderSpec) -> bool:
@@ -142,13 +155,3 @@ def skips_positions(batch: RowBatch, spec: EncoderSpec) -> bool:
     if spec.position != "absolute" or spec.position_skip_id < 0:
         return False
     return spec.position_skip_id == batch.mask_token_id or spec.position_skip_id in batch.input_ids
-
-
-def counted_positions(batch: RowBatch, spec: EncoderSpec) -> Int32Array:
-    """int32[n], rows of the position table. Tokens of the skipped id are not counted, and stand at the row
-    before the first."""
-    rows = expand(batch)
-    is_counted = rows.input_ids != spec.position_skip_id
-    before = offsets_of(is_counted)[:-1]
-    counted = before - np.repeat(before[rows.cu_seqlens[:-1]], np.diff(rows.cu_seqlens))
-    return (spec.position_offset + np.where(is_counted, counted, -1)).astype(np.int32)
