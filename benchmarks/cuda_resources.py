@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from cuda_kernel_work import works
-from kernel_bounds import bounds, described_gpus, described_shapes
+from kernel_bounds import KernelBound, bounds, described_gpus, described_shapes
 from kernel_work import SHAPES
 from occupancy import WARP_THREADS, occupancy
 from resource_tables import cuda_page
@@ -153,8 +153,13 @@ def nvcc_version(nvcc: str) -> str:
 
 def resource_report(nvcc: str) -> dict[str, Any]:
     kernels = {architecture: kernel_resources(nvcc, architecture) for architecture in ARCHITECTURES}
-    described = {"shapes": described_shapes(), "gpus": described_gpus()}
-    return {"nvcc": nvcc_version(nvcc), **described, "kernels": kernels}
+    return {
+        "nvcc": nvcc_version(nvcc),
+        "shapes": described_shapes(),
+        "gpus": described_gpus(),
+        "bound": KernelBound._fields,
+        "kernels": kernels,
+    }
 
 
 def as_json(report: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from mlmfast.kernels.triton.rotation import rotate_kernel
 from mlmfast.kernels.triton.row_tiles import INDEX_ELEMENTS, RowTile, parts_of_rows, whole_rows
 
 DTYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
-HIDDEN_SIZES = (384, 768, 4096)
+HIDDEN_SIZES = (384, 768, 1024, 4096)
 """Of the kernels that hold whole rows."""
 HIDDEN_SIZE, HEAD_SIZE = 768, 64
 """Of the others."""

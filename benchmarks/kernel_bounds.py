@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, astuple
+from typing import Any, NamedTuple
 
 import torch
 from kernel_work import SHAPES, Shape
@@ -14,25 +14,30 @@ Works = Mapping[Shape, Mapping[str, Work]]
 """Of kernels by name."""
 
 
-def bounds(kernel: str, works: Works, dtype: torch.dtype, gpu: Gpu) -> list[dict[str, Any]]:
-    """At each of SHAPES that its work is counted at; with another vocabulary only where that matters."""
+class KernelBound(NamedTuple):
+    """In a report, which has thousands, a list in the order of its `bound`."""
+
+    shape: int
+    """Index into the report's shapes."""
+    bytes: int
+    matrix_flops: int
+    vector_flops: int
+    us: float
+    set_by: str
+
+
+def bounds(kernel: str, works: Works, dtype: torch.dtype, gpu: Gpu) -> list[list[Any]]:
+    """A KernelBound at each of SHAPES that its work is counted at; of another model and with another
+    vocabulary only where that matters."""
     found = []
     seen: set[tuple[int, Work]] = set()
-    for shape in SHAPES:
+    for index, shape in enumerate(SHAPES):
         work = works[shape].get(kernel)
         if work is None or (shape.text_length, work) in seen:
             continue
         seen.add((shape.text_length, work))
         least = bound(work, dtype, gpu)
-        found.append(
-            {
-                "text_length": shape.text_length,
-                "vocab_size": shape.vocab_size,
-                **asdict(work),
-                "bound_us": round(least.seconds * 1e6, 3),
-                "bound_by": least.set_by,
-            }
-        )
+        found.append([*KernelBound(index, *astuple(work), round(least.seconds * 1e6, 3), least.set_by)])
     return found
 
 
@@ -40,5 +45,8 @@ def described_gpus() -> list[dict[str, Any]]:
     return [asdict(gpu) | {"capability": "{}.{}".format(*gpu.capability)} for gpu in GPUS]
 
 
-def described_shapes() -> list[dict[str, int]]:
-    return [asdict(shape) | {"rows": shape.rows, "tokens": shape.tokens} for shape in SHAPES]
+def described_shapes() -> list[dict[str, Any]]:
+    return [
+        {"model": model} | asdict(shape) | {"rows": shape.rows, "tokens": shape.tokens}
+        for shape, model in SHAPES.items()
+    ]

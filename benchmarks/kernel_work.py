@@ -68,15 +68,22 @@ STATED = Shape(
     half_window=64,
 )
 """BERT-base over 16 texts of 32 tokens and two special ones: 17408 tokens in 512 rows."""
+MODELS = {
+    "BERT-base": STATED,
+    "6x384": replace(STATED, hidden_size=384, intermediate_size=1536),
+    "BERT-large": replace(STATED, hidden_size=1024, num_heads=16, intermediate_size=4096),
+}
 VOCABULARIES = (STATED.vocab_size, 250_002)
 """BERT's and XLM-R's."""
 TEXTS = {13: 120, STATED.text_length: STATED.num_texts, 64: 4, 256: 1}
 """By their length how many: as many tokens in rows as STATED has, or else the fewest."""
-SHAPES = tuple(
-    replace(STATED, num_texts=count, text_length=length, vocab_size=vocab_size)
+SHAPES = {
+    replace(model, num_texts=count, text_length=length, vocab_size=vocab_size): name
+    for name, model in MODELS.items()
     for vocab_size in VOCABULARIES
     for length, count in TEXTS.items()
-)
+}
+"""And the model that each is of."""
 
 
 def works(shape: Shape, dtype: torch.dtype, gpu: Gpu) -> dict[str, Work]:

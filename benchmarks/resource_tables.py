@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kernel_bounds import KernelBound
 from kernel_work import STATED
 from report import table
 
@@ -27,27 +29,41 @@ INTRODUCTION = """
   matrix units; or the FLOPs of other kernels at its float32 rate. The rates are those of data sheets, which
   no program reaches: a kernel's time divided by its bound says how far it is from them.
 
-A shape is one batch of BERT-base (hidden size {hidden_size}, {num_heads} heads, intermediate size
-{intermediate_size}): texts of so many tokens, two special ones counted, each once for every other token.
+A shape is one batch of one of these models: texts of so many tokens, two special ones counted, each once for
+every other token.
+
+{models}
 
 {batches}
 
-A larger vocabulary has bounds of its own where they depend on it. MB and GFLOP are those at {stated} tokens.
+Another model and a larger vocabulary have bounds of their own where those depend on it. MB and GFLOP are
+those at {stated} tokens.
 """
-ATTENTION = """Kernels of other sizes than BERT-base's have no bound. Attention computes whole tiles, of
+ATTENTION = """Kernels of sizes that none of the models has have no bound. Attention computes whole tiles, of
 which a row of few tokens needs but a part; its bound counts that part.
 """
 ON_MATRIX_UNITS = " (float32 as three in tf32)"
 BFLOAT16_ALONE = " in bfloat16"
 RESOURCES = ("kernel", "dtype", "registers", "stack", "shared KiB", "warps", "occupancy", "limited by")
-LEFT = {"kernel", "dtype", "limited by"}
+BOUNDS = ("kernel", "dtype", "model", "vocabulary", "MB", "GFLOP")
+LEFT = {"kernel", "dtype", "limited by", "model"}
+COLUMNS = {
+    "num_heads": "heads",
+    "text_length": "tokens of a text",
+    "num_texts": "texts",
+    "tokens": "tokens of all rows",
+}
+"""Whose names a shape has otherwise."""
+Shapes = Sequence[dict[str, Any]]
+"""As kernel_bounds describes them."""
 
 
 def triton_page(report: dict[str, Any]) -> str:
     introduction = introduced(report["shapes"], "program", ON_MATRIX_UNITS)
     parts = [TRITON.format(triton=report["triton"]) + introduction + ATTENTION]
     for gpu in report["gpus"]:
-        parts += gpu_parts(gpu, [one for one in report["kernels"] if one["capability"] == gpu["capability"]])
+        kernels = [one for one in report["kernels"] if one["capability"] == gpu["capability"]]
+        parts += gpu_parts(gpu, kernels, report["shapes"])
     return "\n".join(parts)
 
 
@@ -56,34 +72,37 @@ def cuda_page(report: dict[str, Any]) -> str:
     parts = [CUDA.format(nvcc=report["nvcc"]) + introduction]
     for gpu in report["gpus"]:
         kernels = report["kernels"]["sm_" + gpu["capability"].replace(".", "")]
-        parts += gpu_parts(gpu, [{"kernel": name} | figures for name, figures in kernels.items()])
+        named = [{"kernel": name} | figures for name, figures in kernels.items()]
+        parts += gpu_parts(gpu, named, report["shapes"])
     return "\n".join(parts)
 
 
-def introduced(shapes: Sequence[dict[str, Any]], program: str, products: str) -> str:
-    sizes = {shape["text_length"]: shape for shape in shapes}
-    columns = ("tokens of a text", "texts", "rows", "tokens of all rows")
-    batches = table(
-        columns,
-        (
-            [str(length), *(str(shape[name]) for name in ("num_texts", "rows", "tokens"))]
-            for length, shape in sizes.items()
-        ),
-        left=LEFT,
+def introduced(shapes: Shapes, program: str, products: str) -> str:
+    return INTRODUCTION.format(
+        program=program,
+        products=products,
+        models=of_shapes(shapes, "model", ("model", "hidden_size", "num_heads", "intermediate_size")),
+        batches=of_shapes(shapes, "text_length", ("text_length", "num_texts", "rows", "tokens")),
+        stated=STATED.text_length,
     )
-    names = {"program": program, "products": products, "batches": batches, "stated": STATED.text_length}
-    return INTRODUCTION.format(**names, **shapes[0])
 
 
-def gpu_parts(gpu: dict[str, Any], kernels: Sequence[dict[str, Any]]) -> list[str]:
-    bounded = [kernel for kernel in kernels if kernel["bounds"]]
-    lengths = sorted({bound["text_length"] for kernel in bounded for bound in kernel["bounds"]})
-    columns = ("kernel", "dtype", "vocabulary", "MB", "GFLOP", *(f"{length} tokens" for length in lengths))
+def of_shapes(shapes: Shapes, key: str, names: Sequence[str]) -> str:
+    """A row for each value of a key, on which the others depend."""
+    one_of_each = {shape[key]: shape for shape in shapes}.values()
+    columns = [COLUMNS.get(name, name.replace("_", " ")) for name in names]
+    return table(columns, ([str(shape[name]) for name in names] for shape in one_of_each), left=LEFT)
+
+
+def gpu_parts(gpu: dict[str, Any], kernels: Sequence[dict[str, Any]], shapes: Shapes) -> list[str]:
+    lengths = sorted({shape["text_length"] for shape in shapes})
+    columns = (*BOUNDS, *(f"{length} tokens" for length in lengths))
+    rows = (row for kernel in kernels for row in bound_rows(kernel, shapes, lengths))
     return [
         f"## {gpu['name']}, compute capability {gpu['capability']}\n",
         f"{assumptions(gpu)}\n",
         table(RESOURCES, (resources(kernel) for kernel in kernels), left=LEFT) + "\n",
-        table(columns, (row for kernel in bounded for row in bound_rows(kernel, lengths)), left=LEFT) + "\n",
+        table(columns, rows, left=LEFT) + "\n",
     ]
 
 
@@ -106,14 +125,17 @@ def resources(kernel: dict[str, Any]) -> list[str]:
     ]
 
 
-def bound_rows(kernel: dict[str, Any], lengths: Sequence[int]) -> Iterable[list[str]]:
-    """One for each vocabulary."""
-    for vocab_size in dict.fromkeys(bound["vocab_size"] for bound in kernel["bounds"]):
-        at = {bound["text_length"]: bound for bound in kernel["bounds"] if bound["vocab_size"] == vocab_size}
+def bound_rows(kernel: dict[str, Any], shapes: Shapes, lengths: Sequence[int]) -> Iterable[list[str]]:
+    """One for each model and vocabulary."""
+    found: dict[tuple[str, int], dict[int, KernelBound]] = {}
+    for bound in itertools.starmap(KernelBound, kernel["bounds"]):
+        shape = shapes[bound.shape]
+        found.setdefault((shape["model"], shape["vocab_size"]), {})[shape["text_length"]] = bound
+    for (model, vocab_size), at in found.items():
         stated = at.get(STATED.text_length)
         counted = ["", ""]
         if stated is not None:
-            flops = stated["matrix_flops"] + stated["vector_flops"]
-            counted = [f"{stated['bytes'] / 1e6:.3f}", f"{flops / 1e9:.3f}"]
-        times = [f"{at[n]['bound_us']:.2f} {at[n]['bound_by']}" if n in at else "" for n in lengths]
-        yield [kernel["kernel"], kernel["dtype"], str(vocab_size), *counted, *times]
+            flops = stated.matrix_flops + stated.vector_flops
+            counted = [f"{stated.bytes / 1e6:.3f}", f"{flops / 1e9:.3f}"]
+        times = [f"{at[n].us:.2f} {at[n].set_by}" if n in at else "" for n in lengths]
+        yield [kernel["kernel"], kernel["dtype"], model, str(vocab_size), *counted, *times]

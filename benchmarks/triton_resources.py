@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import triton
-from kernel_bounds import bounds, described_gpus, described_shapes
+from kernel_bounds import KernelBound, bounds, described_gpus, described_shapes
 from kernel_compilation import all_variants, resources
 from kernel_work import SHAPES, works
 from occupancy import occupancy
@@ -50,6 +50,7 @@ def report() -> dict[str, Any]:
         "triton": triton.__version__,
         "shapes": described_shapes(),
         "gpus": described_gpus(),
+        "bound": KernelBound._fields,
         "kernels": [kernel for gpu in GPUS for dtype in DTYPES for kernel in kernels(dtype, gpu)],
     }
 

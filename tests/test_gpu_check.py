@@ -48,7 +48,7 @@ def test_dry_run(tmp_path: Path, gpu_check: ModuleType) -> None:
     assert results["operator_tests"]["tests"] > 0
     assert results["engine_run"]["float32"]["tokens_per_second"] > 0
     assert results["packed_kernel_tests"]["tests"] > 0
-    for model in ("embedded", "bert"):
+    for model in ("embedded", "bert", "2x32, vocabulary 500"):
         assert 0 < results["packed_correctness"][f"{model} float32"]["original"]["largest"] < 1e-4
     (rows,) = results["packed_timings"]["cells"].values()
     assert rows.keys() == {
@@ -68,6 +68,9 @@ def test_dry_run(tmp_path: Path, gpu_check: ModuleType) -> None:
     assert 0 < rows["mlmfast packed"]["mfu_executed"] < rows["mlmfast packed"]["mfu_useful"]
     assert 0 < results["packed_profile"]["idle_share"] < 1
     assert results["packed_profile"]["products"]["us"] > 0
+    assert results["device_processes"]["devices"] == ["cpu", "cpu"]
+    for way in ("one_process", "processes"):
+        assert results["device_processes"][way]["tokens_per_second"] > 0
     for kind in ("masked", "pll"):
         assert results["onnx_cuda"][f"{kind} float32"]["largest_difference"] < 1e-3
     for rows in results["rule_timings"]["timings"].values():
@@ -81,6 +84,17 @@ def test_a_part_that_breaks_or_takes_too_long_leaves_its_error(gpu_check: Module
         "No module named 'nothing_here'" in gpu_check.run_part("nothing_here", dry=True, seconds=60)["error"]
     )
     assert "not finished" in gpu_check.run_part("device", dry=True, seconds=0)["error"]
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "onnx", "onnxscript"])
+def test_onnx_runtime_that_is_not_there_is_absent(
+    package: str, gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / f"{package}.py").write_text("raise ImportError('not installed here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = gpu_check.run_part("onnx_cuda", dry=True, seconds=120)
+    assert found.keys() == {"absent", "seconds"}
+    assert found["absent"] == "not installed here"
 
 
 def test_a_gpu_that_is_not_there_is_an_error(gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +172,61 @@ def test_results_are_named_after_the_device(gpu_check: ModuleType) -> None:
     assert gpu_check.output_path({"device": "NVIDIA H200"}, dry=False).name == "nvidia-h200.json"
     timings = gpu_check.output_path({"device": "NVIDIA H200"}, dry=False, timings=True)
     assert timings.name == "nvidia-h200-timings.json"
+    alone = gpu_check.output_path({"device": "NVIDIA H200"}, dry=False, timings=True, vocabulary=30_522)
+    assert alone.name == "nvidia-h200-timings-30522.json"
     assert gpu_check.output_path({"error": "none"}, dry=False).name == "unknown-device.json"
+
+
+ASKING_PART = """
+from packed_timings import timed_models
+
+def run(dry, save):
+    return {"models": [model.name for model in timed_models(dry)]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "vocabularies"), [([], (30_522, 250_002)), (["--vocabulary", "250002"], (250_002,))]
+)
+def test_the_models_of_one_vocabulary_are_timed_alone(
+    options: list[str],
+    vocabularies: tuple[int, ...],
+    gpu_check: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "asking_part.py").write_text(ASKING_PART)
+    output = tmp_path / "found.json"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv(gpu_check.ONE_ALONE, "0")  # so that it is put back as it was
+    monkeypatch.delenv(gpu_check.ONE_ALONE)
+    for group in ("TIMINGS", "PARTS"):
+        monkeypatch.setattr(gpu_check, group, {"asking_part": gpu_check.Limit(60, 60)})
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--timings", "--output", str(output), *options])
+    with pytest.raises(SystemExit) as ended:
+        gpu_check.main()
+    assert ended.value.code == 0
+    assert json.loads(output.read_text("utf-8"))["asking_part"]["models"] == [
+        f"{size}, vocabulary {vocab_size}"
+        for vocab_size in vocabularies
+        for size in ("6x384", "BERT-base", "BERT-large")
+    ]
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--dry-run", "--timings"], ["--timings", "--vocabulary", "7"]], ids=" ".join
+)
+def test_a_vocabulary_that_is_not_timed_is_refused(
+    options: list[str],
+    gpu_check: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--vocabulary", "30522", *options])
+    with pytest.raises(SystemExit) as ended:
+        gpu_check.main()
+    assert ended.value.code == 2
+    assert "--vocabulary" in capsys.readouterr().err
 
 
 def test_the_package_needs_no_compiled_core_there() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,21 +20,34 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "gpu_check"))
 
 import cuda_tests
+import device_processes
 import engine_run
+import kernel_work
 import onnx_cuda
+import packed_contestants
 import packed_correctness
 import packed_profile
+from absent import AbsentError
 from contestant_workers import ContestantWorkers
 from executed_flops import BatchCounts, executed_flops, product_flops
 from flops import EncoderSize
 from kernel_compilation import all_variants
 from kernel_spans import Span, busy_and_idle, durations, longest
+from kernel_work import MODELS
+from onnx_runtime import onnx_runtime
 from packed_batches import groups, in_slots, masked_copies, padded_batches
-from packed_contestants import FIELD, GATHERED, OURS, PADDED, Ours
+from packed_contestants import GATHERED, ONNX, OURS, PADDED, Ours
 from packed_timings import aims, difference, first_texts, summed_up, with_ratios
 from texts import BLIMP, read_sentences
-from timing_cells import DRY_SIZES, SIZES, Cell, Model, make_cell, single_token_words
+from timing_cells import CELLS, DRY_SIZES, SIZES, Cell, Model, make_cell, single_token_words
+from vocabularies import VOCABULARIES
 from worker import LateError, Worker, WorkerError
+
+from mlmfast.engines import Outputs
+from mlmfast.engines.packed.devices import DeviceProcesses
+from mlmfast.loading import open_model
+from mlmfast.models.source import EMBEDDED_FOLDER
+from mlmfast.types import RowBatch, TargetOutputs
 
 CALLS = """
 import os, time
@@ -86,13 +100,28 @@ def test_who_is_late_is_left_out_of_the_rest_on_that_model(tmp_path: Path) -> No
             assert found == {OURS: {"error": "not finished after 0 seconds"}}
 
 
-def test_what_the_gpu_is_asked_for_is_there() -> None:
+def test_what_the_gpu_is_asked_for_is_there(folder: Path) -> None:
     for dry in (True, False):
-        chosen = packed_correctness.sizes(dry)
-        assert set(chosen.precisions) <= set(packed_correctness.BOUNDS)
-        assert all((packed_correctness.MODELS / name / "config.json").exists() for name in chosen.families)
+        cases = packed_correctness.cases(dry, folder)
+        assert all((Path(case.folder or EMBEDDED_FOLDER) / "config.json").exists() for case in cases)
+    assert all(set(case.bounds) == {"float32", "bfloat16", "float16"} for case in cases)
+    assert (cases[-1].name, len(cases[-1].texts)) == ("BERT-base, vocabulary 30522", 50)
+    assert packed_correctness.BASE.size.num_layers == 12
     for num_sentences in (engine_run.NUM_SENTENCES, onnx_cuda.NUM_SENTENCES):
         assert len(read_sentences(BLIMP, num_sentences, seed=0)) == num_sentences
+
+
+def test_a_contestant_that_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    for package in ("onnxscript", "onnx", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+        found = packed_contestants.prepare(ONNX, str(folder), ["a"], "cpu")
+        assert found.keys() == {"absent"}
+        assert package in found["absent"]
+
+
+def test_onnx_runtime_without_the_provider_is_absent() -> None:
+    with pytest.raises(AbsentError, match=r"onnxruntime .* has no NONSENSEExecutionProvider, but .*CPU"):
+        onnx_runtime("nonsense")
 
 
 FAKE_NVCC = """#!/bin/sh
@@ -184,6 +213,40 @@ def test_bounds_are_those_of_the_kernels_they_are_named_after() -> None:
     assert all(microseconds > 0 for microseconds, _ in bounds.values())
 
 
+@pytest.mark.parametrize("wrong", [None, "order", "value"])
+def test_processes_are_held_to_the_results_of_one(
+    wrong: str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least four batches, so that both processes get some."""
+    task = device_processes.DRY_TASK
+    cell = make_cell(folder, task.length, task.row_tokens)
+    scores: list[TargetOutputs] = []
+
+    class Processes(DeviceProcesses):
+        def score(self, batch: RowBatch, outputs: Outputs) -> TargetOutputs:
+            found = super().score(batch, outputs)
+            scores.append(found)
+            if wrong == "order":
+                return replace(found, log_prob=found.log_prob[::-1])
+            return replace(found, log_prob=found.log_prob + np.float32(0.001)) if wrong else found
+
+    monkeypatch.setattr(device_processes, "DeviceProcesses", Processes)
+    found = device_processes.compared(open_model(folder), cell, ("cpu", "cpu"), task)
+    assert len(scores) >= 4 * (1 + task.rounds)
+    assert found["texts"] == len(cell.texts)
+    assert found["one_process"]["tokens_per_second"] > 0
+    assert found["processes"]["tokens_per_second"] > 0
+    assert ("error" in found) == (wrong is not None)
+
+
+@pytest.mark.parametrize(("num_gpus", "devices"), [(1, "cuda:0 cuda:0"), (3, "cuda:0 cuda:1 cuda:2")])
+def test_every_gpu_has_a_process_and_the_only_one_two(
+    num_gpus: int, devices: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    assert device_processes.visible_gpus() == tuple(devices.split())
+
+
 def test_texts_have_the_tokens_asked_for(folder: Path) -> None:
     cell = make_cell(folder, 12, 1000)
     assert 1000 <= cell.row_tokens < 1000 + 15 * 13
@@ -197,11 +260,17 @@ def test_texts_have_the_tokens_asked_for(folder: Path) -> None:
 
 
 def test_sizes_are_those_of_the_published_models() -> None:
+    """Hidden size and heads of those that are timed, and of those that bounds are given of."""
     assert {size.name: (size.num_layers, size.hidden_size, size.num_heads) for size in SIZES} == {
         "6x384": (6, 384, 12),
         "BERT-base": (12, 768, 12),
         "BERT-large": (24, 1024, 16),
     }
+    for size in SIZES:
+        shape = MODELS[size.name]
+        assert (shape.hidden_size, shape.num_heads) == (size.hidden_size, size.num_heads)
+        assert shape.intermediate_size == 4 * size.hidden_size
+    assert VOCABULARIES == kernel_work.VOCABULARIES
 
 
 def test_copies_in_padded_batches(folder: Path) -> None:
@@ -248,17 +317,45 @@ def test_a_difference_is_a_share_of_the_spread() -> None:
     assert np.isnan(difference([np.nan, 4.0], [1.0, 3.0]))
 
 
-def test_aims_count_what_agrees() -> None:
-    cells = {
-        "BERT-base, vocabulary 9, 13 tokens": {OURS: {"mfu_executed": 0.1, "agrees": True}},
-        "BERT-base, vocabulary 9, 32 tokens": {
+def every_cell() -> dict[str, dict[str, dict[str, object]]]:
+    """That is timed, with the same figures."""
+    return {
+        cell: {
             OURS: {"mfu_executed": 0.6, "agrees": True},
-            PADDED: {"times_as_long": 4.0},
-        },
-        "6x384, vocabulary 9, 32 tokens": {
-            OURS: {"mfu_executed": 0.2, "agrees": True},
             PADDED: {"times_as_long": 6.0},
-        },
+            GATHERED: {"times_as_long": 2.0},
+        }
+        for cell in CELLS
     }
-    assert list(aims(cells).values()) == ["missed: 4 to 6", "not measured", "met: 0.6 to 0.6"]
-    assert set(FIELD) >= {PADDED, GATHERED}
+
+
+def test_aims_are_met_where_every_cell_meets_them() -> None:
+    cells = every_cell()
+    assert list(aims(cells).values()) == [
+        "met: 6 to 6 in 24 of 24 cells",
+        "missed: 2 to 2 in 24 of 24 cells",
+        "met: 0.6 to 0.6 in 6 of 6 cells",
+    ]
+    cells["BERT-base, vocabulary 30522, 13 tokens"][OURS]["mfu_executed"] = 0.1  # not among the six
+    cells["6x384, vocabulary 30522, 13 tokens"][PADDED]["times_as_long"] = 4.0
+    assert list(aims(cells).values())[::2] == [
+        "missed: 4 to 6 in 24 of 24 cells",
+        "met: 0.6 to 0.6 in 6 of 6 cells",
+    ]
+    cells["BERT-base, vocabulary 250002, 256 tokens"][OURS]["mfu_executed"] = 0.4
+    assert list(aims(cells).values())[2] == "missed: 0.4 to 0.6 in 6 of 6 cells"
+
+
+def test_aims_say_in_how_many_cells_they_were_measured() -> None:
+    """Cells not reached, a peer that failed, and ours where it disagrees have no figures."""
+    cells = every_cell()
+    del cells["BERT-base, vocabulary 30522, 32 tokens"]
+    cells["BERT-large, vocabulary 30522, 32 tokens"][PADDED] = {"error": "out of memory"}
+    cells["BERT-base, vocabulary 30522, 64 tokens"] = {OURS: {}}
+    cells["BERT-base, vocabulary 30522, 256 tokens"][OURS]["agrees"] = False
+    assert list(aims(cells).values()) == [
+        "met as far as measured: 6 to 6 in 21 of 24 cells",
+        "missed: 2 to 2 in 22 of 24 cells",
+        "met as far as measured: 0.6 to 0.6 in 3 of 6 cells",
+    ]
+    assert set(aims({}).values()) == {"not measured: 0 of 24 cells", "not measured: 0 of 6 cells"}

@@ -11,7 +11,7 @@ import torch
 
 PACKAGES = (
     *("torch", "triton", "transformers", "numpy", "liger-kernel", "cut-cross-entropy"),
-    *("flash-attn", "onnxruntime", "onnxruntime-gpu"),
+    *("flash-attn", "onnxruntime", "onnxruntime-gpu", "onnx", "onnxscript"),
 )
 
 

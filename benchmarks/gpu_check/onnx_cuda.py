@@ -1,8 +1,8 @@
 """Exported graphs in ONNX Runtime's CUDA provider with IO binding, against the native engine in float32.
 
 The embedded model as `mlmfast export` writes it: masked graphs as the timings run them, and pll graphs,
-which programs embed, a sentence a call. Where this ONNX Runtime has no CUDA provider that is said. A dry run
-takes a tiny model and the CPU's provider.
+which programs embed, a sentence a call. Where ONNX Runtime, its CUDA provider or what exports is absent, that
+is said. A dry run takes a tiny model and the CPU's provider.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
+from absent import AbsentError
 from core_build import ROOT
+from onnx_runtime import onnx_runtime
 from packed_contestants import OnnxRuntime
 from packed_scores import log_probs
 from texts import BLIMP, read_sentences
@@ -30,12 +31,12 @@ NUM_SENTENCES = 50
 
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    available = onnxruntime.get_available_providers()
-    found: dict[str, Any] = {"onnxruntime": onnxruntime.__version__, "providers": available}
     model, device = (TINY, "cpu") if dry else (None, "cuda")
-    provider = f"{device.upper()}ExecutionProvider"
-    if provider not in available:
-        return found | {"absent": f"no {provider}"}
+    try:
+        onnx_runtime(device)
+    except AbsentError as error:
+        return {"absent": str(error)}
+    found: dict[str, Any] = {}
     sentences = ["We the people."] if dry else read_sentences(BLIMP, NUM_SENTENCES, seed=0)
     wanted = log_probs(model, sentences, ["original"], engine="native", precision="float32", device="cpu")
     exact = np.concatenate(wanted["original"])
@@ -58,6 +59,7 @@ def by_contestant(model: str | None, sentences: Sequence[str], precision: str, d
 
 
 def by_sentence(model: str | None, sentences: Sequence[str], precision: str, device: str) -> np.ndarray:
+    onnxruntime = onnx_runtime(device)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "graph"
         export_model(model, kind="pll", output=folder, precision=precision)

@@ -20,11 +20,13 @@ import torch
 from absent import AbsentError
 from executed_flops import BatchCounts, executed_flops
 from flops import EncoderSize
+from onnx_runtime import onnx_runtime
 from packed_batches import Scores
 from packed_peers import Gathered, Padded, Unpadded
 
 import mlmfast
 from mlmfast.engines import Outputs
+from mlmfast.export import export_model
 
 NUM_COMPARED = 256
 
@@ -92,14 +94,8 @@ class OnnxRuntime(Ours):
         self._precision = precision
 
     def load(self, folder: str | None, device: str) -> None:
-        """folder: None is the embedded model."""
-        import onnxruntime
-
-        provider = f"{device.upper()}ExecutionProvider"
-        if provider not in onnxruntime.get_available_providers():
-            raise AbsentError(f"onnxruntime {onnxruntime.__version__} has no {provider}")
-        from mlmfast.export import export_model
-
+        """folder: None is the embedded model. Raises AbsentError."""
+        onnx_runtime(device)
         with tempfile.TemporaryDirectory() as scratch:
             graph = Path(scratch) / "graph"
             export_model(folder, kind="masked", output=graph, precision=self._precision)

@@ -27,16 +27,18 @@ from deadline import seconds_left
 from device_rates import gemm_flops
 from packed_contestants import COMPILED, FIELD, GATHERED, NUM_COMPARED, ONNX, OURS, PADDED, REFERENCE
 from timing_cells import (
+    CELLS,
     DRY_LENGTHS,
     DRY_SIZES,
     DRY_VOCABULARIES,
     LENGTHS,
     SIZES,
-    VOCABULARIES,
     Cell,
     Model,
+    cell_name,
     make_cell,
 )
+from vocabularies import asked_for
 
 CELL_SECONDS = 50
 """A cell is not begun when less is left."""
@@ -54,9 +56,7 @@ MFU_AIM, MFU_MODEL, MFU_LENGTH = 0.5, "BERT-base", 32
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     device = "cpu" if dry else "cuda"
-    sizes, vocabularies = (DRY_SIZES, DRY_VOCABULARIES) if dry else (SIZES, VOCABULARIES)
-    lengths = DRY_LENGTHS if dry else LENGTHS
-    models = [Model(size, vocab_size) for vocab_size in vocabularies for size in sizes]
+    models, lengths = timed_models(dry), DRY_LENGTHS if dry else LENGTHS
     found: dict[str, Any] = {}
     not_reached: list[str] = []
     gemm_rates = []
@@ -67,7 +67,7 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
             folder = folders[model]
             gemm_rates.append(gemm_flops(dry))
             for length in lengths:
-                key = f"{model.name}, {length} tokens"
+                key = cell_name(model, length)
                 if seconds_left() < CELL_SECONDS:
                     not_reached.append(key)
                     continue
@@ -77,6 +77,11 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     wrong = [key for key, rows in found.items() if "times_as_long" not in rows[OURS]]
     results = so_far(found, gemm_rates) | {"not_reached": not_reached}
     return results | ({"error": f"no ratio for ours: {'; '.join(wrong)}"} if wrong else {})
+
+
+def timed_models(dry: bool) -> list[Model]:
+    sizes, vocabularies = (DRY_SIZES, DRY_VOCABULARIES) if dry else (SIZES, asked_for())
+    return [Model(size, vocab_size) for vocab_size in vocabularies for size in sizes]
 
 
 def so_far(cells: dict[str, dict[str, dict[str, Any]]], gemm_rates: Sequence[float]) -> dict[str, Any]:
@@ -198,21 +203,25 @@ def summed_up(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def aims(cells: dict[str, dict[str, dict[str, Any]]]) -> dict[str, str]:
-    """What was aimed at, and what was reached: the least over the cells."""
+    """What was aimed at, and what was reached of it in how many of the cells that it is for."""
     said = {}
     for name, aim in AIMS:
-        ratios = [ratio for rows in cells.values() if (ratio := rows.get(name, {}).get("times_as_long"))]
+        ratios = [cells.get(cell, {}).get(name, {}).get("times_as_long") for cell in CELLS]
         said[f"{name} takes {aim:g} times as long"] = reached(ratios, aim)
-    shares = [
-        rows[OURS]["mfu_executed"]
-        for key, rows in cells.items()
-        if key.startswith(MFU_MODEL) and int(key.split()[-2]) >= MFU_LENGTH and rows[OURS].get("agrees")
-    ]
+    shares = []
+    for cell, (size, length) in CELLS.items():
+        if size == MFU_MODEL and length >= MFU_LENGTH:
+            ours = cells.get(cell, {}).get(OURS, {})
+            shares.append(ours["mfu_executed"] if ours.get("agrees") else None)
     said[f"{MFU_MODEL}, {MFU_LENGTH} tokens and more: mfu executed {MFU_AIM:g}"] = reached(shares, MFU_AIM)
     return said
 
 
-def reached(values: Sequence[float], aim: float) -> str:
-    if not values:
-        return "not measured"
-    return f"{'met' if min(values) >= aim else 'missed'}: {min(values):g} to {max(values):g}"
+def reached(values: Sequence[float | None], aim: float) -> str:
+    """values: of every cell, None where there is none. Met is only what every cell meets."""
+    known = [value for value in values if value is not None]
+    counted = f"{len(known)} of {len(values)} cells"
+    if not known:
+        return f"not measured: {counted}"
+    met = "met" if len(known) == len(values) else "met as far as measured"
+    return f"{met if min(known) >= aim else 'missed'}: {min(known):g} to {max(known):g} in {counted}"

@@ -12,6 +12,7 @@ import torch
 from contestant_batches import read_tokenizer
 from flops import EncoderSize
 from random_model import save_random_model
+from vocabularies import VOCABULARIES
 
 SPREAD = 0.25
 """Texts are so much shorter and longer than what their cell is named after, evenly."""
@@ -57,12 +58,25 @@ SIZES = (
     Size("BERT-base", 12, 768, 12, row_tokens=300_000),
     Size("BERT-large", 24, 1024, 16, row_tokens=100_000),
 )
-VOCABULARIES = (30_522, 250_002)
-"""BERT's and XLM-R's."""
 LENGTHS = (32, 13, 64, 256)
 DRY_SIZES = (Size("2x32", 2, 32, 2, row_tokens=60),)
 DRY_VOCABULARIES = (500,)
 DRY_LENGTHS = (6,)
+BASE, DRY_BASE = Model(SIZES[1], VOCABULARIES[0]), Model(DRY_SIZES[0], DRY_VOCABULARIES[0])
+"""BERT-base with its own vocabulary, and what stands in for it in a dry run."""
+
+
+def cell_name(model: Model, length: int) -> str:
+    return f"{model.name}, {length} tokens"
+
+
+CELLS = {
+    cell_name(Model(size, vocab_size), length): (size.name, length)
+    for vocab_size in VOCABULARIES
+    for size in SIZES
+    for length in LENGTHS
+}
+"""All of them but a dry run's, by name: the size of the model, the tokens of a text."""
 
 
 @dataclass(frozen=True)

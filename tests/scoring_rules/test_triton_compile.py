@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -14,12 +15,24 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
 
-from kernel_work import TEXTS, VOCABULARIES
+from kernel_bounds import KernelBound
+from kernel_work import MODELS, TEXTS, VOCABULARIES
 from resource_tables import triton_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "benchmarks" / "results" / "triton-resources.json"
 KERNEL = re.compile(r"^def (\w+_kernel)\(", re.MULTILINE)
+KEY = ("model", "vocab_size", "text_length")
+MODELS_OF_SIZES = {
+    384: {"6x384"},
+    768: {"BERT-base"},
+    1024: {"BERT-large"},
+    32: {"6x384"},
+    64: {"BERT-base", "BERT-large"},
+}
+"""By the hidden size or the size of heads that a kernel is named after."""
+THE_SAME = ("index", "row", "add-tail", "score", "coefficients")
+"""In the names of kernels whose work no size of a model changes."""
 SHARED_BYTES = 99 << 10
 """What one program may have on every GPU from compute capability 8.0 on; 8.6 has the least."""
 
@@ -69,18 +82,31 @@ def test_no_register_is_spilled_and_shared_memory_suffices(compiled: dict[str, A
 
 
 def test_every_kernel_has_a_bound(compiled: dict[str, Any], functions: set[str]) -> None:
-    """At texts of every length, and with both vocabularies where one is swept."""
+    """Of every model that it is for at texts of every length, and with both vocabularies where one is
+    swept."""
+    shapes = compiled["shapes"]
     bounded = [kernel for kernel in compiled["kernels"] if kernel["bounds"]]
     assert {kernel["function"] for kernel in bounded} == functions
-    for kernel in bounded:
+    for kernel in compiled["kernels"]:
+        bounds = [KernelBound(*bound) for bound in kernel["bounds"]]
+        found = [tuple(shapes[bound.shape][name] for name in KEY) for bound in bounds]
         sweeps = "sweep" in kernel["kernel"] or kernel["kernel"] in ("rank", "statistics", "tail", "gradient")
-        shapes = {(bound["text_length"], bound["vocab_size"]) for bound in kernel["bounds"]}
-        assert len(shapes) == len(kernel["bounds"])
-        assert {(length, VOCABULARIES[0]) for length in TEXTS} <= shapes
-        assert not sweeps or len(shapes) == len(TEXTS) * len(VOCABULARIES)
-        for bound in kernel["bounds"]:
-            assert bound["bytes"] > 0, kernel
-            assert bound["bound_us"] > 0, kernel
+        models = models_of(kernel["kernel"])
+        assert len(found) == len(set(found))
+        assert {model for model, _, _ in found} == models, kernel["kernel"]
+        assert set(itertools.product(models, VOCABULARIES[:1], TEXTS)) <= set(found), kernel["kernel"]
+        assert not sweeps or len(found) == len(models) * len(VOCABULARIES) * len(TEXTS)
+        for bound in bounds:
+            assert bound.bytes > 0, kernel
+            assert bound.us > 0, kernel
+
+
+def models_of(kernel: str) -> set[str]:
+    """Those that a kernel is for; the first where its work is the same for all."""
+    size = re.search(r"-(\d+)", kernel)
+    if size is not None:
+        return MODELS_OF_SIZES.get(int(size[1]), set())
+    return {"BERT-base"} if any(part in kernel for part in THE_SAME) else set(MODELS)
 
 
 def test_the_recorded_resources_are_these(compiled: dict[str, Any]) -> None:
