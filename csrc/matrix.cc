@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -204,8 +203,12 @@ void Linear::pack(const ReadRows& weight) {
       kernels_.encode(values + c * num_columns_, num_columns_, row, plane_words_);
       if (!kernels_.is_scaled) continue;
       scales_.data()[first + c] = row[plane_words_];
-      const int8_t* bytes = reinterpret_cast<const int8_t*>(row);
-      const auto sum = std::accumulate(bytes, bytes + plane_words_ * kernels_.values_per_word, int64_t{0});
+      int8_t* const bytes = reinterpret_cast<int8_t*>(row);
+      int64_t sum = 0;
+      for (int64_t k = 0; k < plane_words_ * kernels_.values_per_word; ++k) {
+        bytes[k] = static_cast<int8_t>(bytes[k] - kernels_.left_offset);
+        sum += bytes[k];
+      }
       starts_.data()[first + c] = std::bit_cast<float>(static_cast<int32_t>(-kernels_.left_offset * sum));
     }
     kernels_.transpose(rows, stride, columns, row_words, panel, columns);

@@ -213,7 +213,7 @@ void quantise(int64_t size, const Load& load, float bound, float* words, int64_t
   int8_t* bytes = reinterpret_cast<int8_t*>(words);
   for (int64_t i = 0; i < size; i += Ops::kWidth) Ops::store_int8(bytes + i, Ops::mul(load(i), steps));
   const int64_t whole = (size + Ops::kWidth - 1) / Ops::kWidth * Ops::kWidth;
-  std::fill(bytes + whole, bytes + plane_words * 4, int8_t{0});
+  for (int64_t i = whole; i < plane_words * 4; i += Ops::kWidth) Ops::store_int8(bytes + i, Ops::set1(0.0f));
   words[plane_words] = (bound > kSmallest ? bound / kSteps : 0.0f) + bound * 0.0f;
 }
 
@@ -322,9 +322,13 @@ constexpr decltype(MatrixKernels::quantise_rows) quantise_rows_of() {
   }
 }
 
-template <class Format>
+template <class Ops>
 constexpr int64_t left_offset() {
-  return requires(typename Format::Vec word) { Format::Ops::add_128(word); } ? 128 : 0;
+  if constexpr (requires { Ops::kLeftOffset; }) {
+    return Ops::kLeftOffset;
+  } else {
+    return 0;
+  }
 }
 
 template <class Tiles>
@@ -339,7 +343,7 @@ constexpr MatrixKernels make_matrix_kernels(Precision precision, Isa isa) {
           Format::Activated::kValuesPerWord,
           Format::kNumPlanes,
           Format::kIsScaled,
-          left_offset<Format>(),
+          left_offset<typename Format::Ops>(),
           encode<Format>,
           store<Tiles, false>,
           store<Tiles, true>,

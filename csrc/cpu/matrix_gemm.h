@@ -31,7 +31,6 @@ struct Float32Format {
   static constexpr bool kIsScaled = false;
 
   static Vec add(Vec a, Vec b) { return Ops::add(a, b); }
-  static Vec left(Vec word) { return word; }
   static Vec multiply_add(Vec a, Vec b, Vec total) { return Ops::fma(a, b, total); }
   static void encode(Vec left, Vec right, float* words, int64_t) {
     Ops::store(words, left);
@@ -61,7 +60,6 @@ struct Bfloat16Format {
   static constexpr bool kIsScaled = false;
 
   static Vec add(Vec a, Vec b) { return Ops::add(a, b); }
-  static Vec left(Vec word) { return word; }
   static Vec multiply_add(Vec a, Vec b, Vec total) {
     if constexpr (requires { Ops::dot_bf16(a, b, total); }) {
       return Ops::dot_bf16(a, b, total);
@@ -114,13 +112,6 @@ struct Int8Format {
   static constexpr bool kIsScaled = true;
 
   static Vec add(Vec a, Vec b) { return Ops::add_int32(a, b); }
-  static Vec left(Vec word) {
-    if constexpr (requires { Ops::add_128(word); }) {
-      return Ops::add_128(word);
-    } else {
-      return word;
-    }
-  }
   static Vec multiply_add(Vec a, Vec b, Vec total) { return Ops::dot_int8(a, b, total); }
 };
 
@@ -144,7 +135,7 @@ void multiply_block(const float* left, int64_t left_stride, const float* panel, 
         const Vec panel_left = Ops::load(columns), panel_right = Ops::load(columns + kWidth);
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
-          const Vec word = Format::left(Ops::set1(words[r * left_stride]));
+          const Vec word = Ops::set1(words[r * left_stride]);
           totals[r][0] = Format::multiply_add(word, panel_left, totals[r][0]);
           totals[r][1] = Format::multiply_add(word, panel_right, totals[r][1]);
         }

@@ -69,7 +69,7 @@ struct MatrixKernels {
   int64_t activated_values_per_word;  // while a row is not yet whole; never more than values_per_word
   int64_t num_planes;
   bool is_scaled;
-  int64_t left_offset;  // what the kernels add to each int8 of x
+  int64_t left_offset;  // what encode adds to each int8, modulo 256; the kernels want it in x alone
 
   // `size` values, then zeros up to whole units, as words, then the scale; plane_words as in OperandView.
   void (*encode)(const float* values, int64_t size, float* words, int64_t plane_words);
