@@ -44,7 +44,9 @@ struct EncoderWorkspace {
   std::vector<int32_t> input_of_text;    // per text of the batch: its first input, -1 if not yet in the pool
   std::vector<int32_t> masked_input;     // per text token: the input of its masked copy, or -1
   std::vector<float> input_scale;        // per input, token dropout
+  std::vector<int64_t> rows;             // of the batch, in the order of the blocks
   std::vector<int64_t> row_starts;       // [rows of the block + 1] into its tokens
+  std::vector<int64_t> place_starts;     // [rows of the block + 1] into its places
   std::vector<int32_t> positions;        // 0, 1, 2, ... up to the longest row
   AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, Pass::qkv_stride_]
   AlignedBuffer x, qkv;                    // [n, H], [n, Pass::qkv_stride_] and rows that are only read
@@ -52,10 +54,17 @@ struct EncoderWorkspace {
   AlignedBuffer place_x, place_query;      // [places, H], [places, Pass::part_words_] and likewise
   AlignedBuffer dense;                     // [places, E]
   AlignedBuffer attention;                 // kernel scratch
+  HiddenAttention::Scratch last_attention;
   Operand operand, inner, head_operand;
 };
 
 namespace {
+
+// Whether a row's last layer attends over hidden states: a row with one mask, in which one token or few are wanted.
+// What else is asked in the same batch must not change a row's bits.
+bool attends_hidden(const EncoderModel& model, const RowBatch& batch, int64_t row) {
+  return model.last_attention && batch.mask_offsets[row + 1] - batch.mask_offsets[row] == 1;
+}
 
 // A block of rows on its way through the layers.
 class Pass {
@@ -66,16 +75,15 @@ class Pass {
         // Packed, an odd number of cache lines, to use every cache set.
         qkv_stride_(model.packed_attention == nullptr ? 3 * hidden_ : (3 * part_words_ / 16 | 1) * 16) {}
 
-  // Rows [first, last); their places are place_positions[place_offsets[first]] and so on.
-  void run(int64_t first, int64_t last, const int64_t* place_offsets, const int32_t* place_positions,
+  // Rows of one kind; the places of row r of the batch are place_positions[place_offsets[r]] and so on.
+  void run(const int64_t* rows, int64_t num_rows, const int64_t* place_offsets, const int32_t* place_positions,
            float* features) {
-    first_row_ = first;
-    num_rows_ = last - first;
-    place_offsets_ = place_offsets + first;
+    rows_ = rows;
+    num_rows_ = num_rows;
+    place_offsets_ = place_offsets;
     place_positions_ = place_positions;
-    num_places_ = place_offsets_[num_rows_] - place_offsets_[0];
-    if (num_places_ == 0) return;
     lay_out_rows();
+    if (num_places_ == 0) return;
     pool_inputs();
     embed_inputs();
     project_inputs();
@@ -87,13 +95,16 @@ class Pass {
  private:
   void lay_out_rows() {
     w_.row_starts.assign(1, 0);
+    w_.place_starts.assign(1, 0);
     int64_t longest = 0;
     for (int64_t r = 0; r < num_rows_; ++r) {
-      const int64_t length = batch_.length(first_row_ + r);
+      const int64_t row = rows_[r], length = batch_.length(row);
       w_.row_starts.push_back(w_.row_starts.back() + length);
+      w_.place_starts.push_back(w_.place_starts.back() + place_offsets_[row + 1] - place_offsets_[row]);
       longest = std::max(longest, length);
     }
     num_tokens_ = w_.row_starts.back();
+    num_places_ = w_.place_starts.back();
     if (static_cast<int64_t>(w_.positions.size()) < longest) {
       w_.positions.resize(longest);
       std::iota(w_.positions.begin(), w_.positions.end(), 0);
@@ -112,7 +123,7 @@ class Pass {
     w_.input_of_text.assign(batch_.num_texts, -1);
     w_.masked_input.assign(batch_.text_offsets[batch_.num_texts], -1);
     for (int64_t r = 0; r < num_rows_; ++r) {
-      const int64_t row = first_row_ + r, text = batch_.row_text[row];
+      const int64_t row = rows_[r], text = batch_.row_text[row];
       const int64_t begin = batch_.text_offsets[text], length = batch_.length(row);
       const int32_t* masks = batch_.mask_positions + batch_.mask_offsets[row];
       const int64_t num_masks = batch_.mask_offsets[row + 1] - batch_.mask_offsets[row];
@@ -272,10 +283,10 @@ class Pass {
   template <class PositionsOf>
   void attend(int64_t layer, const float* queries, int64_t query_stride, const int64_t* query_starts,
               const PositionsOf& positions_of) {
-    w_.operand.resize(query_starts[num_rows_] - query_starts[0], hidden_);
+    w_.operand.resize(query_starts[num_rows_], hidden_);
     if (model_.packed_attention != nullptr) return attend_packed(queries, query_stride, query_starts);
     for (int64_t r = 0; r < num_rows_; ++r) {
-      const int64_t begin = query_starts[r] - query_starts[0], count = query_starts[r + 1] - query_starts[r];
+      const int64_t begin = query_starts[r], count = query_starts[r + 1] - query_starts[r];
       if (count == 0) continue;
       float* context = w_.context.reserve(count * hidden_);
       attend_row(layer, r, queries + begin * query_stride, query_stride, positions_of(r), count, context);
@@ -370,40 +381,71 @@ class Pass {
     finish_layer(model_.layer(index), w_.x.reserve(0), num_tokens_);
   }
 
-  // Keys and values of every token, everything else at the places alone.
+  // Everything but keys and values at the places alone.
   void run_last_layer() {
     const int64_t index = spec_.num_layers - 1;
     const Layer& layer = model_.layer(index);
-    project(index, index == 0);
     float* x = w_.place_x.reserve(num_places_ * hidden_);
-    float* queries = w_.place_query.reserve((num_places_ + kAttentionRowUnit - 1) * part_words_);
-    for_each_place([&](int64_t place, int64_t token) {
-      std::copy_n(w_.x.data() + token * hidden_, hidden_, x + place * hidden_);
-      if (index == 0) std::copy_n(w_.qkv.data() + token * qkv_stride_, part_words_, queries + place * part_words_);
+    for_each_place([&](int64_t place, int64_t row, int64_t position) {
+      std::copy_n(w_.x.data() + (w_.row_starts[row] + position) * hidden_, hidden_, x + place * hidden_);
     });
-    if (index > 0) {
+    if (attends_hidden(model_, batch_, rows_[0])) {
+      attend_hidden(layer, x);
+    } else {
+      attend_last(index, x);
+    }
+    finish_layer(layer, x, num_places_);
+  }
+
+  // The context of the places' hidden states x, as the operand.
+  void attend_last(int64_t index, const float* x) {
+    const Layer& layer = model_.layer(index);
+    project(index, index == 0);
+    float* queries = w_.place_query.reserve((num_places_ + kAttentionRowUnit - 1) * part_words_);
+    if (index == 0) {
+      for_each_place([&](int64_t place, int64_t row, int64_t position) {
+        std::copy_n(w_.qkv.data() + (w_.row_starts[row] + position) * qkv_stride_, part_words_,
+                    queries + place * part_words_);
+      });
+    } else {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
       const std::optional<Norm> none;
       assign_normalised(pre ? layer.attention_norm : none, x, num_places_);
       store_part(layer.query, queries, part_words_);
       if (spec_.position == Position::rotary) {
-        for (int64_t p = 0; p < num_places_; ++p) {
-          rotate(index, queries + p * hidden_, place_positions_[place_offsets_[0] + p]);
-        }
+        for_each_place([&](int64_t place, int64_t, int64_t position) {
+          rotate(index, queries + place * hidden_, position);
+        });
       }
     }
-    attend(index, queries, part_words_, place_offsets_,
-           [&](int64_t r) { return place_positions_ + place_offsets_[r]; });
-    finish_layer(layer, x, num_places_);
+    attend(index, queries, part_words_, w_.place_starts.data(),
+           [&](int64_t r) { return place_positions_ + place_offsets_[rows_[r]]; });
   }
 
+  // The same without keys and values.
+  void attend_hidden(const Layer& layer, const float* x) {
+    assign(x, hidden_, num_places_);
+    float* queries = w_.place_query.reserve(num_places_ * hidden_);
+    layer.query.store(w_.operand, queries, hidden_);
+    model_.last_attention->attend(model_.sequence, queries, w_.place_starts.data(), w_.x.data(), w_.row_starts.data(),
+                                  num_rows_, w_.operand, w_.last_attention, queries);
+    assign(queries, hidden_, num_places_);
+  }
+
+  // function(place of the block, row of the block, position in the row)
   template <class Function>
   void for_each_place(Function function) const {
     for (int64_t r = 0; r < num_rows_; ++r) {
-      for (int64_t p = place_offsets_[r]; p < place_offsets_[r + 1]; ++p) {
-        function(p - place_offsets_[0], w_.row_starts[r] + place_positions_[p]);
+      const int32_t* positions = place_positions_ + place_offsets_[rows_[r]];
+      for (int64_t p = w_.place_starts[r]; p < w_.place_starts[r + 1]; ++p) {
+        function(p, r, int64_t{positions[p - w_.place_starts[r]]});
       }
     }
+  }
+
+  // Where the features of a place of the block go.
+  float* place_features(float* features, int64_t place, int64_t row) const {
+    return features + (place_offsets_[rows_[row]] + place - w_.place_starts[row]) * spec_.feature_size();
   }
 
   // A vocabulary head up to its decoder: dense, activation, norm.
@@ -412,7 +454,9 @@ class Pass {
     float* x = w_.place_x.reserve(0);
     if (model_.final_norm) apply_norm(*model_.final_norm, x, num_places_);
     if (spec_.is_student()) {
-      std::copy_n(x, num_places_ * size, features + place_offsets_[0] * size);
+      for_each_place([&](int64_t place, int64_t row, int64_t) {
+        std::copy_n(x + place * size, size, place_features(features, place, row));
+      });
       return;
     }
     Operand& operand = w_.head_operand;
@@ -421,10 +465,9 @@ class Pass {
     float* dense = w_.dense.reserve(num_places_ * size);
     model_.head_dense->store(operand, dense, size);
     for (int64_t i = 0; i < num_places_ * size; ++i) dense[i] = activated(spec_.head_activation, dense[i]);
-    for (int64_t p = 0; p < num_places_; ++p) {
-      model_.head_norm.apply(model_.sequence, dense + p * size, size,
-                             features + (place_offsets_[0] + p) * size);
-    }
+    for_each_place([&](int64_t place, int64_t row, int64_t) {
+      model_.head_norm.apply(model_.sequence, dense + place * size, size, place_features(features, place, row));
+    });
   }
 
   const EncoderModel& model_;
@@ -434,8 +477,9 @@ class Pass {
   const int64_t hidden_;
   const int64_t part_words_;  // of a token's queries, keys or values
   const int64_t qkv_stride_;  // words from token to token
-  int64_t first_row_ = 0, num_rows_ = 0, num_tokens_ = 0, num_places_ = 0;
-  const int64_t* place_offsets_ = nullptr;  // [num_rows_ + 1]
+  int64_t num_rows_ = 0, num_tokens_ = 0, num_places_ = 0;
+  const int64_t* rows_ = nullptr;           // [num_rows_] of the batch
+  const int64_t* place_offsets_ = nullptr;  // [rows of the batch + 1]
   const int32_t* place_positions_ = nullptr;
 };
 
@@ -488,17 +532,24 @@ const ModelSpec& Encoder::spec() const { return model_->spec; }
 void Encoder::encode(const RowBatch& batch, const int64_t* place_offsets, const int32_t* place_positions,
                      float* features) const {
   const WorkspaceLease workspace(*workspaces_, *model_);
+  std::vector<int64_t>& rows = (*workspace).rows;
+  rows.resize(batch.num_rows);
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto kind = [&](int64_t row) { return attends_hidden(*model_, batch, row); };
+  std::stable_partition(rows.begin(), rows.end(), kind);
   Pass pass(*model_, batch, *workspace);
-  int64_t first = 0, num_tokens = 0;
-  for (int64_t r = 0; r < batch.num_rows; ++r) {
-    if (r > first && num_tokens + batch.length(r) > kBlockTokens) {
-      pass.run(first, r, place_offsets, place_positions, features);
+  size_t first = 0;
+  int64_t num_tokens = 0;
+  for (size_t r = 0; r <= rows.size(); ++r) {
+    const bool ends = r == rows.size() || num_tokens + batch.length(rows[r]) > kBlockTokens ||
+                      kind(rows[r]) != kind(rows[first]);
+    if (ends && r > first) {
+      pass.run(rows.data() + first, static_cast<int64_t>(r - first), place_offsets, place_positions, features);
       first = r;
       num_tokens = 0;
     }
-    num_tokens += batch.length(r);
+    if (r < rows.size()) num_tokens += batch.length(rows[r]);
   }
-  if (first < batch.num_rows) pass.run(first, batch.num_rows, place_offsets, place_positions, features);
 }
 
 }  // namespace mlmfast

@@ -77,6 +77,18 @@ Layer EncoderModel::make_layer(const Weights& weights, int64_t index) const {
           linear(weights, {{Role::mlp_output_weight, Role::mlp_output_bias}}, index, products)};
 }
 
+HiddenAttention EncoderModel::make_last_attention(const Weights& weights, int64_t index) const {
+  const auto rows_of_role = [&](Role role) {
+    return [view = weights.tensor(role, index)](int64_t first, int64_t count, float* rows) {
+      view.read(first * view.columns, count * view.columns, rows);
+    };
+  };
+  const std::vector<float> bias =
+      weights.has(Role::value_bias, index) ? weights.floats(Role::value_bias, index) : std::vector<float>();
+  return HiddenAttention(rows_of_role(Role::key_weight), rows_of_role(Role::value_weight),
+                         bias.empty() ? nullptr : bias.data(), spec.hidden_size, spec.num_heads, products);
+}
+
 void EncoderModel::make_rotary(const Weights& weights) {
   const int64_t half = spec.head_size() / 2;
   std::vector<double> thetas;
@@ -129,8 +141,12 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
   }
   const int64_t num_distinct = spec.shared_layers ? 1 : spec.num_layers;
   layers.reserve(num_distinct);
+  // The first layer's keys and values are shared among rows, a student's are read by every token.
+  const bool attends_hidden = spec.position == Position::absolute && spec.norm_placement == NormPlacement::post &&
+                              spec.num_layers > 1 && !spec.is_student();
   for (int64_t i = 0; i < num_distinct; ++i) {
     layers.push_back(make_layer(weights, i));
+    if (attends_hidden && i + 1 == num_distinct) last_attention.emplace(make_last_attention(weights, i));
     weights.release();
   }
   if (spec.position == Position::rotary) make_rotary(weights);

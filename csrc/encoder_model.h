@@ -9,6 +9,7 @@
 
 #include "cpu/packed_attention.h"
 #include "cpu/sequence_kernels.h"
+#include "hidden_attention.h"
 #include "mlmfast/matrix.h"
 #include "mlmfast/model_spec.h"
 #include "mlmfast/weights.h"
@@ -72,6 +73,7 @@ struct EncoderModel {
   std::optional<Norm> embedding_norm, final_norm;
   std::optional<Linear> embedding_projection;
   std::vector<Layer> layers;  // one where they are shared
+  std::optional<HiddenAttention> last_attention;  // where the last layer's keys are not turned
   std::vector<RotaryTable> rotary;
   std::vector<int> rotary_of_layer;
   std::optional<Linear> head_dense;  // of a vocabulary head, and so is its norm
@@ -88,6 +90,7 @@ struct EncoderModel {
   Product linear(const Weights& weights, const std::vector<std::pair<Role, Role>>& parts, int64_t index,
                  const MatrixKernels& kernels) const;
   Layer make_layer(const Weights& weights, int64_t index) const;
+  HiddenAttention make_last_attention(const Weights& weights, int64_t index) const;
   void make_rotary(const Weights& weights);
 };
 
