@@ -241,6 +241,10 @@ void Linear::store(const Operand& x, float* out, int64_t stride) const {
 }
 
 void Linear::store_bf16(const Operand& x, float* out, int64_t stride) const {
+  if (kernels_.store_bf16 == nullptr) {
+    throw std::invalid_argument(std::string("results as bfloat16 are not available in precision ") +
+                                precision_name(kernels_.precision) + "; use bfloat16 or int8");
+  }
   kernels_.store_bf16(product(x), out, stride);
 }
 

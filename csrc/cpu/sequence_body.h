@@ -90,10 +90,11 @@ typename Ops::Vec exponentiate(float* scores, int64_t count, float scale) {
   constexpr int kWidth = Ops::kWidth;
   auto max = Ops::load(scores);
   for (int64_t k = 1; k < count; ++k) max = Ops::max(max, Ops::load(scores + k * kWidth));
-  const auto factor = Ops::set1(scale), shift = Ops::mul(max, Ops::set1(-scale));
+  const auto factor = Ops::set1(scale);
   auto sum = Ops::set1(0.0f);
   for (int64_t k = 0; k < count; ++k) {
-    const auto e = exp<Ops>(Ops::fma(Ops::load(scores + k * kWidth), factor, shift));
+    // The difference first: of large scores, scaled ones differ by more than they should.
+    const auto e = exp<Ops>(Ops::mul(Ops::sub(Ops::load(scores + k * kWidth), max), factor));
     Ops::store(scores + k * kWidth, e);
     sum = Ops::add(sum, e);
   }

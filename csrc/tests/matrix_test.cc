@@ -414,22 +414,31 @@ void test_bf16_words(const MatrixKernels& kernels, const std::string& name) {
 // More rows than stay in L2 (but in int8), with weights that do (33 columns) and that do not: the same bits as a few
 // rows at a time, and as bfloat16 the same values rounded.
 void test_chunks(const MatrixKernels& kernels, const std::string& name, Precision precision) {
-  constexpr int64_t m = 170, k = 4096, few = 34;
+  constexpr int64_t k = 4096, few = 34;
+  const int64_t m = precision == Precision::int8 ? 340 : 170;
   const Values x = random_values(m * k, 1.0f);
-  for (int64_t n : {33, 170}) {
+  for (int64_t n : {int64_t{33}, m}) {
     const Values weight = random_values(n * k, 0.05f), bias = random_values(n, 1.0f);
     const Linear linear(weight.data(), bias.data(), n, k, kernels);
-    Operand all(kernels), some(kernels);
+    const Linear sum(Values(n, 1.0f).data(), nullptr, 1, n, kernels);
+    Operand all(kernels), some(kernels), activated(kernels);
     all.resize(m, k);
     all.write(0, x.data(), k, m);
-    Values out(m * n, kNaN), part(few * n);
+    Values out(m * n, kNaN), part(few * n), added(m * n, 0.0f), sums(m, kNaN), part_sums(few);
     linear.store(all, out.data(), n);
+    linear.add(all, added.data(), n);
+    check(added == out, name + ": many rows added to zeros, " + std::to_string(n) + " columns");
+    linear.activate(all, Activation::gelu, activated);
+    sum.store(activated, sums.data(), 1);
     for (int64_t first = 0; first < m; first += few) {
+      const std::string rows = ": rows " + std::to_string(first) + " and on of many, " + std::to_string(n) + " columns";
       some.resize(few, k);
       some.write(0, x.data() + first * k, k, few);
       linear.store(some, part.data(), n);
-      check(std::equal(part.begin(), part.end(), out.begin() + first * n),
-            name + ": rows " + std::to_string(first) + " and on of many, " + std::to_string(n) + " columns");
+      check(std::equal(part.begin(), part.end(), out.begin() + first * n), name + rows);
+      linear.activate(some, Activation::gelu, activated);
+      sum.store(activated, part_sums.data(), 1);
+      check(std::equal(part_sums.begin(), part_sums.end(), sums.begin() + first), name + rows + ", activated");
     }
     if (!rounds_to_bf16(precision)) continue;
     const int64_t columns = (n + 31) / 32 * 32;
@@ -508,6 +517,9 @@ void test_misuse(const MatrixKernels& kernels, const MatrixKernels& other, const
                                       name + " foreign result");
   check_throws<std::invalid_argument>([&] { linear.activate(right, Activation::none, right); },
                                       name + " in place");
+  if (kernels.store_bf16 == nullptr) {
+    check_throws<std::invalid_argument>([&] { linear.store_bf16(right, out.data(), 16); }, name + " as bfloat16");
+  }
 }
 
 }  // namespace
