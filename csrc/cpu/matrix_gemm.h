@@ -10,15 +10,13 @@
 namespace mlmfast {
 namespace {
 
-// Words multiplied in one register before they join the total: shorter chains lose fewer bits.
-constexpr int64_t kChainLength = 128;
-
 // Which planes of the two operands are multiplied.
 struct Term {
   int left, right;
 };
 
-// A word is one float32.
+// A word is one float32. Of every format, kChainLength words are multiplied in one register before they join the total:
+// shorter chains lose fewer bits.
 template <class Operations>
 struct Float32Format {
   using Ops = Operations;
@@ -26,6 +24,7 @@ struct Float32Format {
   using Activated = Float32Format;
   static constexpr int kNumPlanes = 1;
   static constexpr int kValuesPerWord = 1;
+  static constexpr int64_t kChainLength = 512;
   static constexpr Term kTerms[] = {{0, 0}};
   static constexpr const auto& kNormalCdf = kFineNormalCdf;
   static constexpr bool kIsScaled = false;
@@ -55,6 +54,7 @@ struct Bfloat16Format {
   using Activated = Bfloat16Format;
   static constexpr int kNumPlanes = 1;
   static constexpr int kValuesPerWord = 2;
+  static constexpr int64_t kChainLength = 512;
   static constexpr Term kTerms[] = {{0, 0}};
   static constexpr const auto& kNormalCdf = kCoarseNormalCdf;
   static constexpr bool kIsScaled = false;
@@ -80,6 +80,7 @@ struct Bf16x3Format : Bfloat16Format<Operations> {
   using Vec = typename Ops::Vec;
   using Activated = Bf16x3Format;
   static constexpr int kNumPlanes = 2;
+  static constexpr int64_t kChainLength = 128;
   static constexpr Term kTerms[] = {{0, 1}, {1, 0}, {0, 0}};
   static constexpr const auto& kNormalCdf = kFineNormalCdf;
 
@@ -107,6 +108,7 @@ struct Int8Format {
   using Activated = Bfloat16Format<Ops>;
   static constexpr int kNumPlanes = 1;
   static constexpr int kValuesPerWord = 4;
+  static constexpr int64_t kChainLength = 512;
   static constexpr Term kTerms[] = {{0, 0}};
   static constexpr const auto& kNormalCdf = kRoughNormalCdf;
   static constexpr bool kIsScaled = true;
@@ -123,6 +125,7 @@ void multiply_block(const float* left, int64_t left_stride, const float* panel, 
   using Ops = typename Format::Ops;
   using Vec = typename Ops::Vec;
   constexpr int kWidth = Ops::kWidth;
+  constexpr int64_t kChainLength = Format::kChainLength;
   for (int64_t begin = 0; begin < num_words; begin += kChainLength) {
     Vec totals[kRows][2];
 #pragma GCC unroll 16
