@@ -4,6 +4,8 @@
 
 namespace mlmfast {
 
+constexpr int64_t kMaxQueries = 64;  // whose heads' queries and contexts are in memory together, but for longer rows
+
 HiddenAttention::HiddenAttention(const ReadRows& key, const ReadRows& value, const float* value_bias,
                                  int64_t hidden_size, int64_t num_heads, const MatrixKernels& products)
     : hidden_(hidden_size), head_size_(hidden_size / num_heads) {
@@ -23,8 +25,20 @@ HiddenAttention::HiddenAttention(const ReadRows& key, const ReadRows& value, con
 void HiddenAttention::attend(const SequenceKernels& kernels, const float* queries, const int64_t* query_starts,
                              const float* x, const int64_t* row_starts, int64_t num_rows, Operand& operand,
                              Scratch& scratch, float* contexts) const {
+  for (int64_t first = 0, last; first < num_rows; first = last) {
+    last = first + 1;
+    while (last < num_rows && query_starts[last + 1] - query_starts[first] <= kMaxQueries) ++last;
+    const int64_t begin = query_starts[first] * hidden_;
+    attend_together(kernels, queries + begin, query_starts + first, x, row_starts + first, last - first, operand,
+                    scratch, contexts + begin);
+  }
+}
+
+void HiddenAttention::attend_together(const SequenceKernels& kernels, const float* queries,
+                                      const int64_t* query_starts, const float* x, const int64_t* row_starts,
+                                      int64_t num_rows, Operand& operand, Scratch& scratch, float* contexts) const {
   const int64_t num_heads = static_cast<int64_t>(keys_.size()), stride = num_heads * hidden_;
-  const int64_t num_queries = query_starts[num_rows];
+  const int64_t num_queries = query_starts[num_rows] - query_starts[0];
   float* hidden_queries = scratch.queries.reserve(num_queries * stride);
   float* hidden_contexts = scratch.contexts.reserve(num_queries * stride);
   for (int64_t h = 0; h < num_heads; ++h) {
@@ -37,11 +51,12 @@ void HiddenAttention::attend(const SequenceKernels& kernels, const float* querie
   a.scale = 1.0f / std::sqrt(static_cast<float>(head_size_));
   a.reach = -1;
   for (int64_t r = 0; r < num_rows; ++r) {
-    a.queries = hidden_queries + query_starts[r] * stride;
+    const int64_t begin = (query_starts[r] - query_starts[0]) * stride;
+    a.queries = hidden_queries + begin;
     a.num_queries = (query_starts[r + 1] - query_starts[r]) * num_heads;
     a.keys = a.values = x + row_starts[r] * hidden_;
     a.length = row_starts[r + 1] - row_starts[r];
-    a.output = hidden_contexts + query_starts[r] * stride;
+    a.output = hidden_contexts + begin;
     kernels.attend(a, scratch.attention.reserve(kernels.attention_scratch(a.length, hidden_)));
   }
   for (int64_t h = 0; h < num_heads; ++h) {

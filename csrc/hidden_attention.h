@@ -19,17 +19,21 @@ class HiddenAttention {
                   int64_t num_heads, const MatrixKernels& products);
 
   struct Scratch {
-    AlignedBuffer queries, contexts;  // [num_queries, heads, H]
+    AlignedBuffer queries, contexts;  // [queries, heads, H]
     AlignedBuffer attention;
   };
 
   // Contexts [n, H] of queries [n, H], which may be the same memory: those of row r are [query_starts[r],
-  // query_starts[r + 1]) and see the hidden states x [*, H] of [row_starts[r], row_starts[r + 1]). Both start at 0.
+  // query_starts[r + 1]), from 0 on, and see the hidden states x [*, H] of [row_starts[r], row_starts[r + 1]).
   // operand: scratch, too.
   void attend(const SequenceKernels& kernels, const float* queries, const int64_t* query_starts, const float* x,
               const int64_t* row_starts, int64_t num_rows, Operand& operand, Scratch& scratch, float* contexts) const;
 
  private:
+  void attend_together(const SequenceKernels& kernels, const float* queries, const int64_t* query_starts,
+                       const float* x, const int64_t* row_starts, int64_t num_rows, Operand& operand,
+                       Scratch& scratch, float* contexts) const;
+
   int64_t hidden_, head_size_;
   std::vector<Linear> keys_, values_;  // per head: W_k^T [H, head size] of its rows, and its rows of W_v
 };
