@@ -11,6 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+
+// Tests bring it for CPUs without tile registers: true where it can carry out their instructions.
+extern "C" __attribute__((weak, visibility("default"))) bool mlmfast_emulate_tiles();
 #endif
 
 namespace mlmfast {
@@ -59,6 +62,8 @@ uint64_t enabled_state() {
   return (uint64_t{high} << 32) | low;
 }
 
+bool emulates_tiles() { return mlmfast_emulate_tiles != nullptr && mlmfast_emulate_tiles(); }
+
 // Linux saves the tile registers only for a process that asks (Documentation/arch/x86/xstate.rst).
 bool may_use_tiles() {
 #ifdef __linux__
@@ -73,6 +78,7 @@ bool may_use_tiles() {
 #else
 
 bool may_use_tiles() { return false; }
+bool emulates_tiles() { return false; }
 
 #endif
 
@@ -123,7 +129,8 @@ std::vector<Isa> available_isas() {
   std::vector<Isa> isas = {Isa::generic};
   const std::vector<std::string> features = cpu_features();
   for (const Step& step : kSteps) {
-    if (!has_all(features, step.needs) || (step.isa == Isa::amx && !may_use_tiles())) break;
+    const bool present = has_all(features, step.needs) && (step.isa != Isa::amx || may_use_tiles());
+    if (!present && (step.isa != Isa::amx || !emulates_tiles())) break;
     isas.push_back(step.isa);
   }
   return isas;
