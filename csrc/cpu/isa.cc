@@ -10,10 +10,10 @@
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 
-// Tests bring it for CPUs without tile registers: true where it can carry out their instructions.
+// Tests may bring it, for CPUs without tile registers: true once their instructions are carried out all the same.
 extern "C" __attribute__((weak, visibility("default"))) bool mlmfast_emulate_tiles();
+#endif
 #endif
 
 namespace mlmfast {
@@ -62,30 +62,24 @@ uint64_t enabled_state() {
   return (uint64_t{high} << 32) | low;
 }
 
-bool emulates_tiles() { return mlmfast_emulate_tiles != nullptr && mlmfast_emulate_tiles(); }
-
-// Linux saves the tile registers only for a process that asks (Documentation/arch/x86/xstate.rst).
-bool may_use_tiles() {
-#ifdef __linux__
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return permitted;
-#else
-  return false;
-#endif
-}
-
-#else
-
-bool may_use_tiles() { return false; }
-bool emulates_tiles() { return false; }
-
 #endif
 
 bool has_all(const std::vector<std::string>& features, std::initializer_list<const char*> names) {
   return std::all_of(names.begin(), names.end(), [&](const char* name) {
     return std::find(features.begin(), features.end(), name) != features.end();
   });
+}
+
+bool has_tiles(const std::vector<std::string>& features) {
+#if defined(MLMFAST_X86_64) && defined(__linux__)
+  // Linux saves the tile registers only for a process that asks (Documentation/arch/x86/xstate.rst).
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  if (permitted && has_all(features, {"amx_tile", "amx_bf16", "amx_int8"})) return true;
+  return mlmfast_emulate_tiles != nullptr && mlmfast_emulate_tiles();
+#else
+  return false;
+#endif
 }
 
 }  // namespace
@@ -124,13 +118,12 @@ std::vector<Isa> available_isas() {
       {Isa::avx2, {"avx2", "fma"}},
       {Isa::avx512, {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
       {Isa::avx512_bf16, {"avx512_bf16"}},
-      {Isa::amx, {"amx_tile", "amx_bf16", "amx_int8"}},
+      {Isa::amx, {}},
   };
   std::vector<Isa> isas = {Isa::generic};
   const std::vector<std::string> features = cpu_features();
   for (const Step& step : kSteps) {
-    const bool present = has_all(features, step.needs) && (step.isa != Isa::amx || may_use_tiles());
-    if (!present && (step.isa != Isa::amx || !emulates_tiles())) break;
+    if (!has_all(features, step.needs) || (step.isa == Isa::amx && !has_tiles(features))) break;
     isas.push_back(step.isa);
   }
   return isas;

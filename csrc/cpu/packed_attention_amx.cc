@@ -155,12 +155,14 @@ float exponentiate(float* scores, int64_t length, float scale) {
   };
   Vec max = load(0);
   for (int64_t k = kTileWords; k < length; k += kTileWords) max = Ops::max(max, load(k));
-  const Vec factor = Ops::set1(scale), shift = Ops::set1(-scale * Ops::reduce_max(max));
+  // Scaled first, large scores would keep the rounding error of their maximum.
+  const Vec factor = Ops::set1(scale), most = Ops::set1(Ops::reduce_max(max));
+  const auto weigh = [&](Vec score) { return power_of_two(Ops::mul(Ops::sub(score, most), factor)); };
   const Vec zero = Ops::set1(0.0f);
   Vec sums = zero;
   for (int64_t k = 0; k < padded; k += 2 * kTileWords) {
-    const Vec left = power_of_two(Ops::fma(load(k), factor, shift));
-    const Vec right = k + kTileWords < length ? power_of_two(Ops::fma(load(k + kTileWords), factor, shift)) : zero;
+    const Vec left = weigh(load(k));
+    const Vec right = k + kTileWords < length ? weigh(load(k + kTileWords)) : zero;
     sums = Ops::add(sums, Ops::add(left, right));
     Ops::store(scores + k / 2, Ops::round_and_pack_bf16(left, right));
   }

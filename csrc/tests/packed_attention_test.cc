@@ -180,7 +180,7 @@ int main() {
         }
       }
       test(*kernels, {{{13, 13}, {16, 0}, {7, 1}, {64, 64}, {1, 1}, {130, 3}}, 12, 32, 1.0f});
-      test(*kernels, {{{50, 50}}, 2, 64, 20.0f});
+      for (const float spread : {20.0f, 1e8f}) test(*kernels, {{{50, 50}}, 2, 64, spread});
       test_alone(*kernels);
       test_nan(*kernels);
     }
