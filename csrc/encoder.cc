@@ -71,7 +71,7 @@ class Pass {
  public:
   Pass(const EncoderModel& model, const RowBatch& batch, EncoderWorkspace& workspace)
       : model_(model), spec_(model.spec), batch_(batch), w_(workspace), hidden_(model.spec.hidden_size),
-        part_words_(model.packed_attention == nullptr ? hidden_ : hidden_ / 2),
+        part_words_(model.packed_attention == nullptr ? hidden_ : hidden_ / 2 * model.packed_attention->num_planes),
         // Packed, an odd number of cache lines, to use every cache set.
         qkv_stride_(model.packed_attention == nullptr ? 3 * hidden_ : (3 * part_words_ / 16 | 1) * 16) {}
 
@@ -247,8 +247,8 @@ class Pass {
     const bool pre = spec_.norm_placement == NormPlacement::pre;
     const std::optional<Norm> none;
     assign_normalised(pre ? layer.attention_norm : none, w_.pool.data(), num_inputs);
-    store_part(layer.query, pool_qkv, stride);
-    store_part(layer.key_value, pool_qkv + part_words_, stride);
+    store_queries(layer, pool_qkv, stride);
+    store_keys_and_values(layer, pool_qkv, stride);
     float* x = w_.x.reserve(num_tokens_ * hidden_);
     float* qkv = reserve_qkv();
     for (int64_t i = 0; i < num_tokens_; ++i) {
@@ -260,14 +260,21 @@ class Pass {
 
   float* reserve_qkv() { return w_.qkv.reserve((num_tokens_ + kAttentionRowUnit - 1) * qkv_stride_); }
 
-  // Queries, or keys and values, of the operand as attention reads them.
-  void store_part(const Linear& part, float* words, int64_t stride) {
-    if (model_.packed_attention == nullptr) {
-      part.store(w_.operand, words, stride);
-    } else {
-      part.store_bf16(w_.operand, words, stride);
-    }
+  // Those of the operand as attention reads them: [rows, stride] words, each row its queries, the keys and the values,
+  // of which high parts come before low ones: queries, keys and values, low keys and values.
+  void store_queries(const Layer& layer, float* words, int64_t stride) {
+    if (model_.packed_attention == nullptr) return layer.query.store(w_.operand, words, stride);
+    layer.query.store_bf16(w_.operand, {words, stride, query_plane()});
   }
+  void store_keys_and_values(const Layer& layer, float* words, int64_t stride) {
+    float* from = words + part_words_;
+    if (model_.packed_attention == nullptr) return layer.key_value.store(w_.operand, from, stride);
+    layer.key_value.store_bf16(w_.operand, {from, stride, key_plane()});
+  }
+
+  // Words from high parts to low ones.
+  int64_t query_plane() const { return hidden_ / 2; }
+  int64_t key_plane() const { return hidden_; }
 
   // All heads of a query or key [H] turned to its position.
   void rotate(int64_t layer, float* vector, int64_t position) const {
@@ -298,8 +305,8 @@ class Pass {
     const float* keys = w_.qkv.data() + part_words_;
     const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_size()));
     model_.packed_attention->attend(
-        {queries, keys, keys + part_words_, query_stride, qkv_stride_, w_.row_starts.data(), query_starts, num_rows_,
-         spec_.num_heads, spec_.head_size(), scale, w_.operand.view()},
+        {queries, keys, keys + hidden_ / 2, query_stride, qkv_stride_, query_plane(), key_plane(), w_.row_starts.data(),
+         query_starts, num_rows_, spec_.num_heads, spec_.head_size(), scale, w_.operand.view()},
         w_.attention.reserve(0));
     w_.operand.round_bf16();
   }
@@ -361,8 +368,8 @@ class Pass {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
       assign_normalised(pre ? layer.attention_norm : none, w_.x.data(), num_tokens_);
       float* qkv = reserve_qkv();
-      if (with_queries) store_part(layer.query, qkv, qkv_stride_);
-      store_part(layer.key_value, qkv + part_words_, qkv_stride_);
+      if (with_queries) store_queries(layer, qkv, qkv_stride_);
+      store_keys_and_values(layer, qkv, qkv_stride_);
     }
     if (spec_.position != Position::rotary) return;
     for (int64_t r = 0; r < num_rows_; ++r) {
@@ -411,7 +418,7 @@ class Pass {
       const bool pre = spec_.norm_placement == NormPlacement::pre;
       const std::optional<Norm> none;
       assign_normalised(pre ? layer.attention_norm : none, x, num_places_);
-      store_part(layer.query, queries, part_words_);
+      store_queries(layer, queries, part_words_);
       if (spec_.position == Position::rotary) {
         for_each_place([&](int64_t place, int64_t, int64_t position) {
           rotate(index, queries + place * hidden_, position);

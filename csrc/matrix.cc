@@ -240,12 +240,12 @@ void Linear::store(const Operand& x, float* out, int64_t stride) const {
   kernels_.store(product(x), out, stride);
 }
 
-void Linear::store_bf16(const Operand& x, float* out, int64_t stride) const {
+void Linear::store_bf16(const Operand& x, const OperandView& out) const {
   if (kernels_.store_bf16 == nullptr) {
     throw std::invalid_argument(std::string("results as bfloat16 are not available in precision ") +
-                                precision_name(kernels_.precision) + "; use bfloat16 or int8");
+                                precision_name(kernels_.precision) + "; use any other");
   }
-  kernels_.store_bf16(product(x), out, stride);
+  kernels_.store_bf16(product(x), out);
 }
 
 void Linear::store_part(const Operand& x, int64_t first_row, int64_t num_rows, int64_t first_column,

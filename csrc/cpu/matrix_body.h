@@ -297,16 +297,14 @@ void activate(const MatrixProduct& product, const OperandView& out) {
 }
 
 template <class Tiles>
-void store_bf16(const MatrixProduct& product, float* out, int64_t stride) {
-  using Format = typename Tiles::Format;
-  run<Tiles>(product, ActivateEpilogue<Format, Activation::none, false>{OperandView{out, stride, 0}});
+void store_bf16(const MatrixProduct& product, const OperandView& out) {
+  run<Tiles>(product, ActivateEpilogue<typename Tiles::Format, Activation::none, false>{out});
 }
 
-// The kernels of formats that round to bfloat16, of rows that are not yet whole.
+// The kernels of formats of bfloat16, as long as rows are not yet whole.
 template <class Tiles>
 constexpr decltype(MatrixKernels::store_bf16) store_bf16_of() {
-  using Activated = typename Tiles::Format::Activated;
-  if constexpr (Activated::kNumPlanes == 1 && Activated::kValuesPerWord == 2) {
+  if constexpr (Tiles::Format::Activated::kValuesPerWord == 2) {
     return store_bf16<Tiles>;
   } else {
     return nullptr;

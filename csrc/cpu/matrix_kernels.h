@@ -75,8 +75,8 @@ struct MatrixKernels {
   void (*encode)(const float* values, int64_t size, float* words, int64_t plane_words);
   void (*store)(const MatrixProduct& product, float* out, int64_t stride);
   void (*add)(const MatrixProduct& product, float* out, int64_t stride);
-  // Words of two bfloat16, whole panels of columns; where factors are rounded to bfloat16 or less, else null.
-  void (*store_bf16)(const MatrixProduct& product, float* out, int64_t stride);
+  // Words of two bfloat16, whole panels of columns; where factors are bfloat16, parts of that or less, else null.
+  void (*store_bf16)(const MatrixProduct& product, const OperandView& out);
   // Rows of bfloat16 to int8 and their scale, in place; where products are scaled, else null.
   void (*quantise_rows)(const OperandView& rows, int64_t num_rows, int64_t num_columns);
   Activate activate[kNumActivations];        // by Activation

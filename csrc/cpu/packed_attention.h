@@ -1,4 +1,4 @@
-// Attention on matrix units, of queries, keys and values that wait as bfloat16.
+// Attention of queries, keys and values that wait as bfloat16, or as the high and low parts of bf16x3.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,24 @@ constexpr int64_t kAttentionRowUnit = 16;   // tokens a kernel may read at once
 constexpr int64_t kAttentionHeadUnit = 32;  // head sizes are multiples of it
 
 // All heads over the sequences of a block, which lie back to back. A word is two bfloat16, neighbours in the features;
-// those of head h begin h head_size / 2 words behind the first. Queries, keys and values are readable up to
+// those of head h begin h head_size / 2 words behind the first, and low parts a plane behind the high ones. Queries, keys and values are readable up to
 // kAttentionRowUnit - 1 tokens behind the last.
 struct PackedAttention {
   const float* queries;  // [number of queries, query_stride] words
   const float* keys;     // [row_starts[num_sequences], key_stride] words
   const float* values;   // [row_starts[num_sequences], key_stride] words
   int64_t query_stride, key_stride;
+  int64_t query_plane, key_plane;
   const int64_t* row_starts;    // [num_sequences + 1], of the tokens
   const int64_t* query_starts;  // [num_sequences + 1], of the queries that are wanted; the first is at query_starts[0]
   int64_t num_sequences;
   int64_t num_heads, head_size;
   float scale;
-  OperandView output;  // a row of bfloat16 for each query
+  OperandView output;  // a row for each query, 64-byte aligned
 };
 
 struct PackedAttentionKernels {
+  int64_t num_planes;
   // scratch: scratch(longest sequence, num_heads, head_size) floats, 64-byte aligned. A query's result does not depend
   // on the other queries and sequences.
   void (*attend)(const PackedAttention& attention, float* scratch);
@@ -34,13 +36,19 @@ struct PackedAttentionKernels {
 };
 
 #ifdef MLMFAST_X86_64
-extern const PackedAttentionKernels kPackedAttentionAmx;
+extern const PackedAttentionKernels kPackedAttentionAmx, kPackedAttentionAmxBf16x3, kPackedAttentionAmxBf16x4;
+extern const PackedAttentionKernels kPackedAttentionAvx512Bf16;
 #endif
 
-// Those of a precision that rounds factors to bfloat16 or less, where an instruction set has them; else null.
+// Those of a precision on an instruction set, where that multiplies bfloat16; else null, as for bf16x3 and bf16x4 where
+// they take longer than float32.
 inline const PackedAttentionKernels* packed_attention_kernels(Precision precision, Isa isa) {
 #ifdef MLMFAST_X86_64
-  if (isa == Isa::amx && (precision == Precision::bfloat16 || precision == Precision::int8)) return &kPackedAttentionAmx;
+  const bool rounds = precision == Precision::bfloat16 || precision == Precision::int8;
+  if (isa == Isa::avx512_bf16 && rounds) return &kPackedAttentionAvx512Bf16;
+  if (isa == Isa::amx && rounds) return &kPackedAttentionAmx;
+  if (isa == Isa::amx && precision == Precision::bf16x3) return &kPackedAttentionAmxBf16x3;
+  if (isa == Isa::amx && precision == Precision::bf16x4) return &kPackedAttentionAmxBf16x4;
 #endif
   return nullptr;
 }

@@ -14,6 +14,7 @@
 #include "cpu/matrix_kernels.h"
 #include "mlmfast/aligned_buffer.h"
 #include "mlmfast/matrix.h"
+#include "mlmfast/weights.h"
 #include "random_values.h"
 
 namespace {
@@ -440,21 +441,25 @@ void test_chunks(const MatrixKernels& kernels, const std::string& name, Precisio
       sum.store(activated, part_sums.data(), 1);
       check(std::equal(part_sums.begin(), part_sums.end(), sums.begin() + first), name + rows + ", activated");
     }
-    if (!rounds_to_bf16(precision)) continue;
-    const int64_t columns = (n + 31) / 32 * 32;
+    if (kernels.store_bf16 == nullptr) continue;
+    const int64_t columns = (n + 31) / 32 * 32, plane = columns / 2, stride = kernels.num_planes * plane;
     Values whole(columns * k);
     AlignedBuffer words;
-    std::fill_n(words.reserve(m * columns / 2 + 1), m * columns / 2 + 1, kNaN);
+    std::fill_n(words.reserve(m * stride + 1), m * stride + 1, kNaN);
     std::copy(weight.begin(), weight.end(), whole.begin());
     Values whole_bias(columns);
     std::copy(bias.begin(), bias.end(), whole_bias.begin());
-    Linear(whole.data(), whole_bias.data(), columns, k, kernels).store_bf16(all, words.data(), columns / 2);
-    const uint16_t* rounded = reinterpret_cast<const uint16_t*>(words.data());
+    Linear(whole.data(), whole_bias.data(), columns, k, kernels).store_bf16(all, {words.data(), stride, plane});
     for (int64_t i = 0; i < m * n; ++i) {
-      const float value = out[i];
-      check(rounded[i / n * columns + i % n] == to_bf16(value), name + ": results as bfloat16");
+      float rest = out[i];
+      for (int64_t p = 0; p < kernels.num_planes; ++p) {
+        const float* row = words.data() + i / n * stride + p * plane;
+        const uint16_t part = reinterpret_cast<const uint16_t*>(row)[i % n];
+        check(part == to_bf16(rest), name + ": results as bfloat16, plane " + std::to_string(p));
+        rest -= bf16_to_f32(part);
+      }
     }
-    check(std::isnan(words.data()[m * columns / 2]), name + ": results as bfloat16 end where they should");
+    check(std::isnan(words.data()[m * stride]), name + ": results as bfloat16 end where they should");
   }
 }
 
@@ -518,7 +523,7 @@ void test_misuse(const MatrixKernels& kernels, const MatrixKernels& other, const
   check_throws<std::invalid_argument>([&] { linear.activate(right, Activation::none, right); },
                                       name + " in place");
   if (kernels.store_bf16 == nullptr) {
-    check_throws<std::invalid_argument>([&] { linear.store_bf16(right, out.data(), 16); }, name + " as bfloat16");
+    check_throws<std::invalid_argument>([&] { linear.store_bf16(right, {out.data(), 16, 8}); }, name + " as bfloat16");
   }
 }
 

@@ -1,4 +1,4 @@
-// Attention on matrix units against its plain twin in double over the same rounded factors.
+// Attention over packed operands against its plain twin in double over the same rounded factors.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,23 +23,35 @@ using mlmfast::testing::to_bf16;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kScale = 0.2f;
 
-// Tokens of `size` bfloat16, NaN in what stands behind them.
+// Tokens of `size` values as their bfloat16 parts, NaN in what stands behind them.
 class Rows {
  public:
-  Rows(int64_t num_tokens, int64_t size, float spread) : stride_(size / 2 + 3) {
+  Rows(int64_t num_planes, int64_t num_tokens, int64_t size, float spread)
+      : num_planes_(num_planes), plane_(size / 2), stride_(num_planes * plane_ + 3) {
     words_.assign((num_tokens + kAttentionRowUnit - 1) * stride_, kNaN);
     const std::vector<float> values = random_values(num_tokens * size, spread);
-    for (int64_t i = 0; i < num_tokens * size; ++i) row(i / size)[i % size] = to_bf16(values[i]);
+    for (int64_t i = 0; i < num_tokens * size; ++i) set(i / size, i % size, values[i]);
   }
-  uint16_t* row(int64_t token) { return reinterpret_cast<uint16_t*>(words_.data() + token * stride_); }
-  double at(int64_t token, int64_t i) const {
-    return bf16_to_f32(reinterpret_cast<const uint16_t*>(words_.data() + token * stride_)[i]);
+  void set(int64_t token, int64_t i, float value) {
+    for (int64_t p = 0; p < num_planes_; ++p) {
+      uint16_t& part = reinterpret_cast<uint16_t*>(words_.data() + token * stride_ + p * plane_)[i];
+      part = to_bf16(value);
+      value -= bf16_to_f32(part);
+    }
+  }
+  float at(int64_t token, int64_t i) const {
+    float value = 0.0f;
+    for (int64_t p = num_planes_; p-- > 0;) {
+      value += bf16_to_f32(reinterpret_cast<const uint16_t*>(words_.data() + token * stride_ + p * plane_)[i]);
+    }
+    return value;
   }
   const float* words() const { return words_.data(); }
   int64_t stride() const { return stride_; }
+  int64_t plane() const { return plane_; }
 
  private:
-  int64_t stride_;
+  int64_t num_planes_, plane_, stride_;
   std::vector<float> words_;
 };
 
@@ -64,23 +76,26 @@ std::vector<float> attend(const PackedAttentionKernels& kernels, const Case& c, 
                           const Rows& values) {
   const std::vector<int64_t> row_starts = starts(c.sequences, 0, &Sequence::length);
   const std::vector<int64_t> query_starts = starts(c.sequences, 5, &Sequence::num_queries);
-  const int64_t hidden = c.num_heads * c.head_size, num_queries = query_starts.back() - 5, stride = hidden / 2 + 1;
+  const int64_t hidden = c.num_heads * c.head_size, num_queries = query_starts.back() - 5;
+  const int64_t plane = hidden / 2 + 16, stride = kernels.num_planes * plane;
   int64_t longest = 0;
   for (const Sequence& sequence : c.sequences) longest = std::max(longest, sequence.length);
-  AlignedBuffer buffer;
+  AlignedBuffer buffer, output;
   const int64_t scratch_size = kernels.scratch(longest, c.num_heads, c.head_size);
-  float* scratch = buffer.reserve(scratch_size + 1);
+  float *scratch = buffer.reserve(scratch_size + 1), *words = output.reserve(num_queries * stride);
   std::fill_n(scratch, scratch_size + 1, kNaN);
-  std::vector<float> words(num_queries * stride, kNaN), outputs(num_queries * hidden);
-  kernels.attend({queries.words(), keys.words(), values.words(), queries.stride(), keys.stride(), row_starts.data(),
-                  query_starts.data(), static_cast<int64_t>(c.sequences.size()), c.num_heads, c.head_size, kScale,
-                  {words.data(), stride, 0}},
+  std::fill_n(words, num_queries * stride, kNaN);
+  kernels.attend({queries.words(), keys.words(), values.words(), queries.stride(), keys.stride(), queries.plane(),
+                  keys.plane(), row_starts.data(), query_starts.data(), static_cast<int64_t>(c.sequences.size()),
+                  c.num_heads, c.head_size, kScale, {words, stride, plane}},
                  scratch);
   check(std::isnan(scratch[scratch_size]), "packed attention stays in its scratch memory");
-  for (int64_t q = 0; q < num_queries; ++q) {
-    check(std::isnan(words[q * stride + hidden / 2]), "packed attention writes only its outputs");
-    const uint16_t* row = reinterpret_cast<const uint16_t*>(words.data() + q * stride);
-    std::transform(row, row + hidden, outputs.begin() + q * hidden, bf16_to_f32);
+  std::vector<float> outputs(num_queries * hidden, 0.0f);
+  for (int64_t row = 0; row < num_queries * kernels.num_planes; ++row) {
+    check(std::isnan(words[row * plane + hidden / 2]), "packed attention writes only its outputs");
+    const uint16_t* parts = reinterpret_cast<const uint16_t*>(words + row * plane);
+    float* to = outputs.data() + row / kernels.num_planes * hidden;
+    for (int64_t i = 0; i < hidden; ++i) to[i] += bf16_to_f32(parts[i]);
   }
   return outputs;
 }
@@ -89,9 +104,10 @@ void test(const PackedAttentionKernels& kernels, const Case& c) {
   const std::vector<int64_t> row_starts = starts(c.sequences, 0, &Sequence::length);
   const std::vector<int64_t> query_starts = starts(c.sequences, 0, &Sequence::num_queries);
   const int64_t hidden = c.num_heads * c.head_size;
-  const Rows queries(query_starts.back(), hidden, c.spread);
+  const int64_t planes = kernels.num_planes;
+  const Rows queries(planes, query_starts.back(), hidden, c.spread);
   // As the encoder lays them out: rows of keys and values with one stride.
-  const Rows keys(row_starts.back(), hidden, c.spread), values(row_starts.back(), hidden, 1.0f);
+  const Rows keys(planes, row_starts.back(), hidden, c.spread), values(planes, row_starts.back(), hidden, 1.0f);
   const std::vector<float> outputs = attend(kernels, c, queries, keys, values);
   for (size_t s = 0; s < c.sequences.size(); ++s) {
     const auto [length, num_queries] = c.sequences[s];
@@ -100,11 +116,19 @@ void test(const PackedAttentionKernels& kernels, const Case& c) {
     for (int64_t q = query_starts[s]; q < query_starts[s + 1]; ++q) {
       for (int64_t h = 0; h < c.num_heads; ++h) {
         std::vector<double> weights(length, 0.0), output(c.head_size, 0.0);
+        double largest_score = 0;
         for (int64_t k = 0; k < length; ++k) {
+          double magnitude = 0;
           for (int64_t i = h * c.head_size; i < (h + 1) * c.head_size; ++i) {
-            weights[k] += kScale * queries.at(q, i) * keys.at(row_starts[s] + k, i);
+            const double term = double{kScale} * queries.at(q, i) * keys.at(row_starts[s] + k, i);
+            weights[k] += term;
+            magnitude += std::abs(term);
           }
+          largest_score = std::max(largest_score, magnitude);
         }
+        // A weight and the output are rounded to bfloat16, at most 2^-8 off each, and 2^x is 1e-4 off. Parts are at most
+        // 2^-17 off, the product of low parts is at most 2^-18 of that of the factors, and sums are of float32.
+        const double tolerance = planes == 1 ? 0x1p-7 + 5e-4 : 0x1p-15 + 0x1p-16 * largest_score;
         const double max = *std::max_element(weights.begin(), weights.end());
         double sum = 0, magnitude = 0;
         for (double& weight : weights) sum += weight = std::exp(weight - max);
@@ -115,8 +139,7 @@ void test(const PackedAttentionKernels& kernels, const Case& c) {
             output[i] += term;
             magnitude += std::abs(term);
           }
-          // A weight and the output are rounded to bfloat16, at most 2^-8 off each, and 2^x is 1e-4 off.
-          check(std::abs(outputs[q * hidden + h * c.head_size + i] - output[i]) <= (0x1p-7 + 5e-4) * magnitude,
+          check(std::abs(outputs[q * hidden + h * c.head_size + i] - output[i]) <= tolerance * magnitude,
                 name + ", query " + std::to_string(q - query_starts[s]) + ", feature " + std::to_string(i));
         }
       }
@@ -128,20 +151,21 @@ void test(const PackedAttentionKernels& kernels, const Case& c) {
 void test_alone(const PackedAttentionKernels& kernels) {
   constexpr int64_t kNumHeads = 3, kHeadSize = 32, kHidden = kNumHeads * kHeadSize;
   const Case c = {{{13, 13}, {40, 40}, {1, 1}, {33, 33}}, kNumHeads, kHeadSize, 2.0f};
-  const Rows queries(87, kHidden, 2.0f), keys(87, kHidden, 2.0f), values(87, kHidden, 1.0f);
+  const int64_t planes = kernels.num_planes;
+  const Rows queries(planes, 87, kHidden, 2.0f), keys(planes, 87, kHidden, 2.0f), values(planes, 87, kHidden, 1.0f);
   const std::vector<float> outputs = attend(kernels, c, queries, keys, values);
   int64_t first = 0;
   for (const Sequence& sequence : c.sequences) {
-    Rows some_keys(sequence.length, kHidden, 1.0f), some_values(sequence.length, kHidden, 1.0f);
+    Rows some_keys(planes, sequence.length, kHidden, 1.0f), some_values(planes, sequence.length, kHidden, 1.0f);
     for (int64_t k = 0; k < sequence.length; ++k) {
       for (int64_t i = 0; i < kHidden; ++i) {
-        some_keys.row(k)[i] = to_bf16(static_cast<float>(keys.at(first + k, i)));
-        some_values.row(k)[i] = to_bf16(static_cast<float>(values.at(first + k, i)));
+        some_keys.set(k, i, keys.at(first + k, i));
+        some_values.set(k, i, values.at(first + k, i));
       }
     }
     for (int64_t q = 0; q < sequence.length; ++q) {
-      Rows query(1, kHidden, 1.0f);
-      for (int64_t i = 0; i < kHidden; ++i) query.row(0)[i] = to_bf16(static_cast<float>(queries.at(first + q, i)));
+      Rows query(planes, 1, kHidden, 1.0f);
+      for (int64_t i = 0; i < kHidden; ++i) query.set(0, i, queries.at(first + q, i));
       const Case alone = {{{sequence.length, 1}}, kNumHeads, kHeadSize, 0};
       const std::vector<float> output = attend(kernels, alone, query, some_keys, some_values);
       check(std::equal(output.begin(), output.end(), outputs.begin() + (first + q) * kHidden),
@@ -154,10 +178,9 @@ void test_alone(const PackedAttentionKernels& kernels) {
 // NaN in a query, a key or a value reaches the outputs that read it, and no others.
 void test_nan(const PackedAttentionKernels& kernels) {
   const Case c = {{{5, 5}, {20, 20}}, 2, 32, 1.0f};
-  const uint16_t nan = to_bf16(kNaN);
   for (int part = 0; part < 3; ++part) {
-    Rows rows[] = {Rows(25, 64, 1.0f), Rows(25, 64, 1.0f), Rows(25, 64, 1.0f)};
-    rows[part].row(7)[40] = nan;  // of the second sequence, the second head
+    Rows rows[3] = {{kernels.num_planes, 25, 64, 1.0f}, {kernels.num_planes, 25, 64, 1.0f}, {kernels.num_planes, 25, 64, 1.0f}};
+    rows[part].set(7, 40, kNaN);  // of the second sequence, the second head
     const std::vector<float> outputs = attend(kernels, c, rows[0], rows[1], rows[2]);
     for (int64_t i = 0; i < 25 * 64; ++i) {
       const int64_t query = i / 64, feature = i % 64;

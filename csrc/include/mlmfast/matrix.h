@@ -104,9 +104,9 @@ class Linear {
   // out [m, N] = x W^T + b; stride in floats, here and below.
   void store(const Operand& x, float* out, int64_t stride) const;
 
-  // The same as words of two bfloat16, neighbours in N, where that or int8 is the precision; N must be a multiple of
-  // column_unit(), out 64-byte aligned, and the stride, in words, a multiple of 16.
-  void store_bf16(const Operand& x, float* out, int64_t stride) const;
+  // The same as words of two bfloat16, neighbours in N, or of its high and low parts, in any precision but float32; N
+  // must be a multiple of column_unit(), out 64-byte aligned, and its stride and plane_words multiples of 16.
+  void store_bf16(const Operand& x, const OperandView& out) const;
 
   // The columns [first_column, first_column + num_columns) of the floats, for the rows [first_row, first_row + num_rows)
   // of x: the same bits. first_column must be a multiple of column_unit().
