@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "encoder_model.h"
+#include "input_pool.h"
 #include "mlmfast/aligned_buffer.h"
 
 namespace mlmfast {
@@ -26,12 +27,6 @@ float activated(Activation activation, float x) {
   }
 }
 
-// One token of the pool of distinct inputs to the first layer.
-struct Input {
-  int32_t id, type;
-  int64_t table_position;  // row of the position table
-};
-
 }  // namespace
 
 // Scratch of one call at a time; it grows to the largest call and stays.
@@ -39,15 +34,11 @@ struct EncoderWorkspace {
   explicit EncoderWorkspace(const EncoderModel& model)
       : operand(model.products), inner(model.products), head_operand(model.head_products) {}
 
-  std::vector<Input> inputs;             // the pool
-  std::vector<int32_t> input_of_token;   // [n] into the pool
-  std::vector<int32_t> input_of_text;    // per text of the batch: its first input, -1 if not yet in the pool
-  std::vector<int32_t> masked_input;     // per text token: the input of its masked copy, or -1
-  std::vector<float> input_scale;        // per input, token dropout
-  std::vector<int64_t> rows;             // of the batch, in the order of the blocks
-  std::vector<int64_t> row_starts;       // [rows of the block + 1] into its tokens
-  std::vector<int64_t> place_starts;     // [rows of the block + 1] into its places
-  std::vector<int32_t> positions;        // 0, 1, 2, ... up to the longest row
+  InputPool inputs;
+  std::vector<int64_t> rows;          // of the batch, in the order of the blocks
+  std::vector<int64_t> row_starts;    // [rows of the block + 1] into its tokens
+  std::vector<int64_t> place_starts;  // [rows of the block + 1] into its places
+  std::vector<int32_t> positions;     // 0, 1, 2, ... up to the longest row
   AlignedBuffer embedded, pool, pool_qkv;  // [inputs, E], [inputs, H], [inputs, Pass::qkv_stride_]
   AlignedBuffer x, qkv;                    // [n, H], [n, Pass::qkv_stride_] and rows that are only read
   AlignedBuffer normal, context;           // [H], [longest row, H]
@@ -84,7 +75,7 @@ class Pass {
     place_positions_ = place_positions;
     lay_out_rows();
     if (num_places_ == 0) return;
-    pool_inputs();
+    w_.inputs.collect(spec_, batch_, rows_, num_rows_, w_.row_starts.data());
     embed_inputs();
     project_inputs();
     for (int64_t layer = 0; layer + 1 < spec_.num_layers; ++layer) run_layer(layer);
@@ -114,96 +105,10 @@ class Pass {
                              : model_.packed_attention->scratch(longest, spec_.num_heads, spec_.head_size()));
   }
 
-  // Lists the distinct inputs of the first layer and where each token of the block finds its own:
-  // the copies of a text differ at their masks alone.
-  void pool_inputs() {
-    w_.inputs.clear();
-    w_.input_of_token.resize(num_tokens_);
-    w_.input_scale.clear();
-    w_.input_of_text.assign(batch_.num_texts, -1);
-    w_.masked_input.assign(batch_.text_offsets[batch_.num_texts], -1);
-    for (int64_t r = 0; r < num_rows_; ++r) {
-      const int64_t row = rows_[r], text = batch_.row_text[row];
-      const int64_t begin = batch_.text_offsets[text], length = batch_.length(row);
-      const int32_t* masks = batch_.mask_positions + batch_.mask_offsets[row];
-      const int64_t num_masks = batch_.mask_offsets[row + 1] - batch_.mask_offsets[row];
-      int32_t* input_of = w_.input_of_token.data() + w_.row_starts[r];
-      const bool shared = model_.shares_inputs() && !skips_positions(begin, length);
-      if (!shared) {
-        append_row(begin, length, masks, num_masks, input_of);
-        continue;
-      }
-      if (w_.input_of_text[text] < 0) {
-        w_.input_of_text[text] = static_cast<int32_t>(w_.inputs.size());
-        for (int64_t i = 0; i < length; ++i) append_input(batch_.input_ids[begin + i], begin + i, i);
-      }
-      for (int64_t i = 0; i < length; ++i) input_of[i] = w_.input_of_text[text] + static_cast<int32_t>(i);
-      for (int64_t m = 0; m < num_masks; ++m) {
-        int32_t& masked = w_.masked_input[begin + masks[m]];
-        if (masked < 0) {
-          masked = static_cast<int32_t>(w_.inputs.size());
-          append_input(batch_.mask_token_id, begin + masks[m], masks[m]);
-        }
-        input_of[masks[m]] = masked;
-      }
-    }
-  }
-
-  // Whether a token of the text is one that positions do not count.
-  bool skips_positions(int64_t begin, int64_t length) const {
-    if (spec_.position != Position::absolute || spec_.position_skip_id < 0) return false;
-    const int32_t* ids = batch_.input_ids + begin;
-    return std::find(ids, ids + length, spec_.position_skip_id) != ids + length ||
-           batch_.mask_token_id == spec_.position_skip_id;
-  }
-
-  void append_input(int32_t id, int64_t token, int64_t counted) {
-    w_.inputs.push_back({id, batch_.token_type_ids == nullptr ? 0 : batch_.token_type_ids[token],
-                         spec_.position_offset + counted});
-    w_.input_scale.push_back(1.0f);
-  }
-
-  // A row that shares nothing: its tokens one by one.
-  void append_row(int64_t begin, int64_t length, const int32_t* masks, int64_t num_masks, int32_t* input_of) {
-    const int64_t first = static_cast<int64_t>(w_.inputs.size());
-    for (int64_t i = 0; i < length; ++i) {
-      input_of[i] = static_cast<int32_t>(first + i);
-      append_input(batch_.input_ids[begin + i], begin + i, i);
-    }
-    for (int64_t m = 0; m < num_masks; ++m) w_.inputs[first + masks[m]].id = batch_.mask_token_id;
-    int64_t counted = 0, num_masked = 0;
-    for (int64_t i = 0; i < length; ++i) {
-      Input& input = w_.inputs[first + i];
-      const bool skipped = spec_.position_skip_id >= 0 && input.id == spec_.position_skip_id;
-      input.table_position = spec_.position_offset + (skipped ? -1 : counted++);
-      num_masked += input.id == spec_.mask_token_id;
-    }
-    if (!spec_.token_dropout) return;
-    // Lin et al. 2023 (ESM-2): masks are zeroed and the rest scaled as in training, 0.15 * 0.8 masked.
-    const float scale = (1.0f - 0.15f * 0.8f) / (1.0f - static_cast<float>(num_masked) / static_cast<float>(length));
-    for (int64_t i = 0; i < length; ++i) {
-      w_.input_scale[first + i] = w_.inputs[first + i].id == spec_.mask_token_id ? 0.0f : scale;
-    }
-  }
-
   void embed_inputs() {
-    const int64_t size = spec_.embedding_size, num_inputs = static_cast<int64_t>(w_.inputs.size());
+    const int64_t size = spec_.embedding_size, num_inputs = w_.inputs.size();
     float* embedded = w_.embedded.reserve(num_inputs * size);
-    for (int64_t i = 0; i < num_inputs; ++i) {
-      const Input& input = w_.inputs[i];
-      float* x = embedded + i * size;
-      model_.word_embeddings.read(input.id, x);
-      if (spec_.token_dropout) {
-        for (int64_t k = 0; k < size; ++k) x[k] *= w_.input_scale[i];
-      }
-      if (spec_.type_vocab_size > 0) {
-        model_.sequence.add(x, model_.type_embeddings.data() + input.type * size, size, x);
-      }
-      if (spec_.position == Position::absolute) {
-        model_.sequence.add(x, model_.position_embeddings.data() + input.table_position * size, size, x);
-      }
-      if (model_.embedding_norm) model_.embedding_norm->apply(model_.sequence, x, size, x);
-    }
+    w_.inputs.embed(model_, embedded);
     float* pool = w_.pool.reserve(num_inputs * hidden_);
     if (!model_.embedding_projection) {
       std::copy_n(embedded, num_inputs * size, pool);
@@ -241,7 +146,7 @@ class Pass {
 
   // Queries, keys and values of the pool, and from them x and qkv of the block's tokens.
   void project_inputs() {
-    const int64_t num_inputs = static_cast<int64_t>(w_.inputs.size()), stride = qkv_stride_;
+    const int64_t num_inputs = w_.inputs.size(), stride = qkv_stride_;
     const Layer& layer = model_.layer(0);
     float* pool_qkv = w_.pool_qkv.reserve(num_inputs * stride);
     const bool pre = spec_.norm_placement == NormPlacement::pre;
@@ -252,7 +157,7 @@ class Pass {
     float* x = w_.x.reserve(num_tokens_ * hidden_);
     float* qkv = reserve_qkv();
     for (int64_t i = 0; i < num_tokens_; ++i) {
-      const int64_t input = w_.input_of_token[i];
+      const int64_t input = w_.inputs.of_token(i);
       std::copy_n(w_.pool.data() + input * hidden_, hidden_, x + i * hidden_);
       std::copy_n(pool_qkv + input * stride, stride, qkv + i * stride);
     }

@@ -82,7 +82,6 @@ struct EncoderModel {
   EncoderModel(const ModelSpec& model, const Weights& weights, Precision precision, Isa isa);
 
   const Layer& layer(int64_t index) const { return layers[spec.shared_layers ? 0 : index]; }
-  bool shares_inputs() const { return !spec.token_dropout; }
 
  private:
   Norm norm(const Weights& weights, Role weight, Role bias, int64_t index = 0) const;
