@@ -30,8 +30,11 @@ demo: $(VENV)/.demo
 	$(BIN)/mlmfast score examples/sentences.txt --per word --format tsv
 
 # A process per core; the tests of a file share its fixtures and stay in one.
+# The last run is of AMX code on CPUs without AMX; pytest's faulthandler would take its traps.
 test: $(VENV)/.test test-cpp
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+	LD_PRELOAD=$(abspath $(CXX_BUILD))/libtile_emulator.so $(BIN)/python -m pytest -p no:faulthandler \
+		tests/test_native_rows.py
 
 # $(1): build folder, $(2): cmake options.
 define build_cpp
