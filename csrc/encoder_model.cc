@@ -143,7 +143,7 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
   layers.reserve(num_distinct);
   // The first layer's keys and values are shared among rows, a student's are read by every token.
   const bool attends_hidden = spec.position == Position::absolute && spec.norm_placement == NormPlacement::post &&
-                              spec.num_layers > 1 && !spec.is_student();
+                              spec.num_layers > 1 && !spec.attention.back().is_local && !spec.is_student();
   for (int64_t i = 0; i < num_distinct; ++i) {
     layers.push_back(make_layer(weights, i));
     if (attends_hidden && i + 1 == num_distinct) last_attention.emplace(make_last_attention(weights, i));

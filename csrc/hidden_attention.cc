@@ -4,7 +4,7 @@
 
 namespace mlmfast {
 
-constexpr int64_t kMaxQueries = 64;  // whose heads' queries and contexts are in memory together, but for longer rows
+constexpr int64_t kMaxQueries = 64;  // of rows that attend together; one row may have more
 
 HiddenAttention::HiddenAttention(const ReadRows& key, const ReadRows& value, const float* value_bias,
                                  int64_t hidden_size, int64_t num_heads, const MatrixKernels& products)

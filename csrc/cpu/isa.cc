@@ -72,11 +72,13 @@ bool has_all(const std::vector<std::string>& features, std::initializer_list<con
 
 bool has_tiles(const std::vector<std::string>& features) {
 #if defined(MLMFAST_X86_64) && defined(__linux__)
+  if (!has_all(features, {"amx_tile", "amx_bf16", "amx_int8"})) {
+    return mlmfast_emulate_tiles != nullptr && mlmfast_emulate_tiles();
+  }
   // Linux saves the tile registers only for a process that asks (Documentation/arch/x86/xstate.rst).
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  if (permitted && has_all(features, {"amx_tile", "amx_bf16", "amx_int8"})) return true;
-  return mlmfast_emulate_tiles != nullptr && mlmfast_emulate_tiles();
+  return permitted;
 #else
   return false;
 #endif

@@ -120,6 +120,7 @@ int main() {
     Weights w{random_values(hidden * hidden, size), random_values(hidden * hidden, size), random_values(hidden, 1.0f)};
     for (Isa isa : available_isas()) {
       test(c, w, Precision::float32, isa, 1e-5);
+      test(c, w, Precision::bf16x3, isa, 2e-4);
       test(c, w, Precision::bf16x4, isa, 1e-4);
       test(c, w, Precision::bfloat16, isa, 0.04);
       test(c, w, Precision::int8, isa, 0.15);

@@ -370,7 +370,7 @@ void test_activations(const MatrixKernels& kernels, const std::string& name, Pre
 // On well-scaled data the exact precisions stay within 1e-5 of the largest result.
 void test_relative_error(const MatrixKernels& kernels, const std::string& name, Precision precision) {
   constexpr int64_t m = 40, n = 64;
-  for (int64_t k : {64, 384, 1536}) {
+  for (int64_t k : {64, 384, 1536, 3072}) {
     const Values x = random_values(m * k, 1.0f), weight = random_values(n * k, 0.05f), bias(n);
     Operand operand(kernels);
     operand.resize(m, k);

@@ -43,7 +43,11 @@ float low_bf16(uint32_t word) {
 }
 float high_bf16(uint32_t word) { return low_bf16(word >> 16); }
 
+// Numbers below the smallest normal one count as 0, whatever the program says.
 void add_bf16_products(Tile& sums, const Tile& left, const Tile& right) {
+  const unsigned mode = _mm_getcsr();
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
   for (int m = 0; m < kRows; ++m) {
     float low[kWords] = {}, high[kWords] = {}, row[kWords];
     for (int k = 0; k < kWords; ++k) {
@@ -55,6 +59,7 @@ void add_bf16_products(Tile& sums, const Tile& left, const Tile& right) {
     for (int n = 0; n < kWords; ++n) row[n] += low[n] + high[n];
     std::memcpy(sums.words[m], row, sizeof row);
   }
+  _mm_setcsr(mode);
 }
 
 int32_t signed_byte(uint32_t word, int i) { return static_cast<int8_t>(word >> 8 * i); }
@@ -85,11 +90,11 @@ struct Instruction {
   Prefix prefix = none;
   uint8_t opcode = 0;
   int mod = 0, reg = 0, rm = 0, operand = 0;
-  char* base = nullptr;
+  char* base = nullptr;  // without the index, which is a tile's stride
   int64_t stride = 0;
 
   Instruction(const uint8_t* code, const greg_t* registers) {
-    if (code[0] != 0xc4 || (code[1] & 0x1f) != 2 || code[2] & 0x84) return;
+    if (code[0] != 0xc4 || (code[1] & 0x9f) != 0x82 || code[2] & 0x84) return;
     const bool index_bit = !(code[1] & 0x40), base_bit = !(code[1] & 0x20);
     operand = ~code[2] >> 3 & 15;
     prefix = static_cast<Prefix>(code[2] & 3);
@@ -128,7 +133,7 @@ bool configure(const Instruction& i) {
     return true;
   }
   Configuration configuration;
-  std::memcpy(&configuration, i.base, sizeof configuration);
+  std::memcpy(&configuration, i.base + i.stride, sizeof configuration);
   configured = configuration.full();
   std::memset(tiles, 0, sizeof tiles);
   return configured;
@@ -138,7 +143,9 @@ bool configure(const Instruction& i) {
 bool carry_out(const Instruction& i) {
   using I = Instruction;
   if (i.opcode == 0x49 && i.prefix == I::none) return configure(i);
-  if (!configured) return false;
+  const bool has_address = i.mod != 3;
+  if (has_address != (i.opcode == 0x4b) || (has_address && i.rm != 4)) return false;
+  if (!configured || i.operand >= kNumTiles) return false;
   Tile& tile = tiles[i.reg];
   if (i.opcode == 0x49 && i.prefix == I::pF2) {
     std::memset(&tile, 0, sizeof tile);
@@ -157,10 +164,8 @@ bool carry_out(const Instruction& i) {
 }
 
 // Instructions on tiles that follow each other take one trap.
-void handle(int, siginfo_t*, void* context) {
+void handle(int signal, siginfo_t* info, void* context) {
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
-  _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
   bool any = false;
   while (true) {
     const Instruction instruction(reinterpret_cast<const uint8_t*>(registers[REG_RIP]), registers);
@@ -168,7 +173,14 @@ void handle(int, siginfo_t*, void* context) {
     registers[REG_RIP] += instruction.length;
     any = true;
   }
-  if (!any) sigaction(SIGILL, &previous, nullptr);
+  if (any) return;
+  if (previous.sa_flags & SA_SIGINFO) {
+    previous.sa_sigaction(signal, info, context);
+  } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+    sigaction(SIGILL, &previous, nullptr);
+  } else {
+    previous.sa_handler(signal);
+  }
 }
 
 }  // namespace

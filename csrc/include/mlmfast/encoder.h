@@ -1,8 +1,8 @@
 // The encoder: rows of masked texts to the features that its head reads at the targets.
 //
 // Packed rows, no padding. The first layer's projections are shared by the masked copies of a text;
-// the last layer runs only at the targets: of a row with one mask, its keys and values, too, where positions do not
-// turn them. A row's features are the same bits whatever rows stand beside it.
+// the last layer runs only at the targets, but for keys and values; where positions do not turn keys, a row with one
+// mask needs none (HiddenAttention). A row's features are the same bits whatever rows stand beside it.
 #pragma once
 
 #include <cstdint>
