@@ -46,6 +46,9 @@ class Rows {
     }
     return value;
   }
+  void copy(int64_t token, const Rows& from, int64_t from_token) {
+    std::copy_n(from.words_.data() + from_token * stride_, num_planes_ * plane_, words_.data() + token * stride_);
+  }
   const float* words() const { return words_.data(); }
   int64_t stride() const { return stride_; }
   int64_t plane() const { return plane_; }
@@ -158,14 +161,12 @@ void test_alone(const PackedAttentionKernels& kernels) {
   for (const Sequence& sequence : c.sequences) {
     Rows some_keys(planes, sequence.length, kHidden, 1.0f), some_values(planes, sequence.length, kHidden, 1.0f);
     for (int64_t k = 0; k < sequence.length; ++k) {
-      for (int64_t i = 0; i < kHidden; ++i) {
-        some_keys.set(k, i, keys.at(first + k, i));
-        some_values.set(k, i, values.at(first + k, i));
-      }
+      some_keys.copy(k, keys, first + k);
+      some_values.copy(k, values, first + k);
     }
     for (int64_t q = 0; q < sequence.length; ++q) {
       Rows query(planes, 1, kHidden, 1.0f);
-      for (int64_t i = 0; i < kHidden; ++i) query.set(0, i, queries.at(first + q, i));
+      query.copy(0, queries, first + q);
       const Case alone = {{{sequence.length, 1}}, kNumHeads, kHeadSize, 0};
       const std::vector<float> output = attend(kernels, alone, query, some_keys, some_values);
       check(std::equal(output.begin(), output.end(), outputs.begin() + (first + q) * kHidden),
@@ -179,7 +180,7 @@ void test_alone(const PackedAttentionKernels& kernels) {
 void test_nan(const PackedAttentionKernels& kernels) {
   const Case c = {{{5, 5}, {20, 20}}, 2, 32, 1.0f};
   for (int part = 0; part < 3; ++part) {
-    Rows rows[3] = {{kernels.num_planes, 25, 64, 1.0f}, {kernels.num_planes, 25, 64, 1.0f}, {kernels.num_planes, 25, 64, 1.0f}};
+    std::vector<Rows> rows(3, Rows(kernels.num_planes, 25, 64, 1.0f));
     rows[part].set(7, 40, kNaN);  // of the second sequence, the second head
     const std::vector<float> outputs = attend(kernels, c, rows[0], rows[1], rows[2]);
     for (int64_t i = 0; i < 25 * 64; ++i) {
