@@ -44,6 +44,7 @@ struct EncoderWorkspace {
   AlignedBuffer normal, context;           // [H], [longest row, H]
   AlignedBuffer place_x, place_query;      // [places, H], [places, Pass::part_words_] and likewise
   AlignedBuffer dense;                     // [places, E]
+  AlignedBuffer packed_query, packed_keys; // [queries, *], [n, *] words of what waits as floats
   AlignedBuffer attention;                 // kernel scratch
   HiddenAttention::Scratch last_attention;
   Operand operand, inner, head_operand;
@@ -62,9 +63,8 @@ class Pass {
  public:
   Pass(const EncoderModel& model, const RowBatch& batch, EncoderWorkspace& workspace)
       : model_(model), spec_(model.spec), batch_(batch), w_(workspace), hidden_(model.spec.hidden_size),
-        part_words_(model.packed_attention == nullptr ? hidden_ : hidden_ / 2 * model.packed_attention->num_planes),
-        // Packed, an odd number of cache lines, to use every cache set.
-        qkv_stride_(model.packed_attention == nullptr ? 3 * hidden_ : (3 * part_words_ / 16 | 1) * 16) {}
+        part_words_(model.projects_packed ? hidden_ / 2 * model.packed_attention->num_planes : hidden_),
+        qkv_stride_(model.projects_packed ? odd_lines(3 * part_words_) : 3 * hidden_) {}
 
   // Rows of one kind; the places of row r of the batch are place_positions[place_offsets[r]] and so on.
   void run(const int64_t* rows, int64_t num_rows, const int64_t* place_offsets, const int32_t* place_positions,
@@ -100,10 +100,16 @@ class Pass {
       w_.positions.resize(longest);
       std::iota(w_.positions.begin(), w_.positions.end(), 0);
     }
-    w_.attention.reserve(model_.packed_attention == nullptr
-                             ? model_.sequence.attention_scratch(longest, spec_.head_size())
-                             : model_.packed_attention->scratch(longest, spec_.num_heads, spec_.head_size()));
+    if (!model_.projects_packed) {
+      w_.attention.reserve(model_.sequence.attention_scratch(longest, spec_.head_size()));
+    }
+    if (model_.packed_attention != nullptr) {
+      w_.attention.reserve(model_.packed_attention->scratch(longest, spec_.num_heads, spec_.head_size()));
+    }
   }
+
+  // At least so many words, in an odd number of cache lines, to use every cache set.
+  static int64_t odd_lines(int64_t num_words) { return ((num_words + 15) / 16 | 1) * 16; }
 
   void embed_inputs() {
     const int64_t size = spec_.embedding_size, num_inputs = w_.inputs.size();
@@ -165,15 +171,15 @@ class Pass {
 
   float* reserve_qkv() { return w_.qkv.reserve((num_tokens_ + kAttentionRowUnit - 1) * qkv_stride_); }
 
-  // Those of the operand as attention reads them: [rows, stride] words, each row its queries, the keys and the values,
-  // of which high parts come before low ones: queries, keys and values, low keys and values.
+  // Those of the operand, [rows, stride] words: of a row its query, key and value, floats or as packed attention reads
+  // them: the query's high and low parts, the high parts of key and value, then their low ones.
   void store_queries(const Layer& layer, float* words, int64_t stride) {
-    if (model_.packed_attention == nullptr) return layer.query.store(w_.operand, words, stride);
+    if (!model_.projects_packed) return layer.query.store(w_.operand, words, stride);
     layer.query.store_bf16(w_.operand, {words, stride, query_plane()});
   }
   void store_keys_and_values(const Layer& layer, float* words, int64_t stride) {
     float* from = words + part_words_;
-    if (model_.packed_attention == nullptr) return layer.key_value.store(w_.operand, from, stride);
+    if (!model_.projects_packed) return layer.key_value.store(w_.operand, from, stride);
     layer.key_value.store_bf16(w_.operand, {from, stride, key_plane()});
   }
 
@@ -196,7 +202,9 @@ class Pass {
   void attend(int64_t layer, const float* queries, int64_t query_stride, const int64_t* query_starts,
               const PositionsOf& positions_of) {
     w_.operand.resize(query_starts[num_rows_], hidden_);
-    if (model_.packed_attention != nullptr) return attend_packed(queries, query_stride, query_starts);
+    if (model_.packed_attention != nullptr && !spec_.attention[layer].is_local) {
+      return attend_packed(queries, query_stride, query_starts);
+    }
     for (int64_t r = 0; r < num_rows_; ++r) {
       const int64_t begin = query_starts[r], count = query_starts[r + 1] - query_starts[r];
       if (count == 0) continue;
@@ -207,13 +215,40 @@ class Pass {
   }
 
   void attend_packed(const float* queries, int64_t query_stride, const int64_t* query_starts) {
-    const float* keys = w_.qkv.data() + part_words_;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_size()));
-    model_.packed_attention->attend(
-        {queries, keys, keys + hidden_ / 2, query_stride, qkv_stride_, query_plane(), key_plane(), w_.row_starts.data(),
-         query_starts, num_rows_, spec_.num_heads, spec_.head_size(), scale, w_.operand.view()},
-        w_.attention.reserve(0));
+    PackedAttention a{};
+    if (model_.projects_packed) {
+      a.queries = queries;
+      a.query_stride = query_stride;
+      a.keys = w_.qkv.data() + part_words_;
+      a.key_stride = qkv_stride_;
+    } else {
+      a.query_stride = odd_lines(hidden_ / 2 * model_.packed_attention->num_planes);
+      a.queries = pack(queries, query_stride, hidden_, query_starts[num_rows_], w_.packed_query, a.query_stride);
+      a.key_stride = odd_lines(hidden_ * model_.packed_attention->num_planes);
+      a.keys = pack(w_.qkv.data() + hidden_, qkv_stride_, 2 * hidden_, num_tokens_, w_.packed_keys, a.key_stride);
+    }
+    a.values = a.keys + hidden_ / 2;
+    a.query_plane = query_plane();
+    a.key_plane = key_plane();
+    a.row_starts = w_.row_starts.data();
+    a.query_starts = query_starts;
+    a.num_sequences = num_rows_;
+    a.num_heads = spec_.num_heads;
+    a.head_size = spec_.head_size();
+    a.scale = 1.0f / std::sqrt(static_cast<float>(a.head_size));
+    a.output = w_.operand.view();
+    model_.packed_attention->attend(a, w_.attention.reserve(0));
     w_.operand.round_bf16();
+  }
+
+  // `size` floats of each of the rows as packed attention reads them.
+  const float* pack(const float* rows, int64_t row_stride, int64_t size, int64_t num_rows, AlignedBuffer& packed,
+                    int64_t packed_stride) const {
+    float* words = packed.reserve((num_rows + kAttentionRowUnit - 1) * packed_stride);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      model_.packed_attention->encode(rows + r * row_stride, size, words + r * packed_stride, size / 2);
+    }
+    return words;
   }
 
   // Attention of a row's queries over its keys and values in qkv, all heads.

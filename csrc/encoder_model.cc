@@ -112,12 +112,9 @@ void EncoderModel::make_rotary(const Weights& weights) {
 
 namespace {
 
-// Rotary turns and windows are of floats.
-const PackedAttentionKernels* packed_attention_of(const ModelSpec& spec, Precision precision, Isa isa) {
-  const bool is_local = std::any_of(spec.attention.begin(), spec.attention.end(),
-                                    [](const AttentionWindow& window) { return window.is_local; });
-  if (is_local || spec.position == Position::rotary || spec.head_size() % kAttentionHeadUnit != 0) return nullptr;
-  return packed_attention_kernels(precision, isa);
+bool has_windows(const ModelSpec& spec) {
+  return std::any_of(spec.attention.begin(), spec.attention.end(),
+                     [](const AttentionWindow& window) { return window.is_local; });
 }
 
 }  // namespace
@@ -128,7 +125,9 @@ EncoderModel::EncoderModel(const ModelSpec& model, const Weights& weights, Preci
       products(matrix_kernels(precision, isa)),
       // The head sees few rows and its errors are not averaged away by later layers.
       head_products(matrix_kernels(sums_parts(precision) ? precision : Precision::float32, isa)),
-      packed_attention(packed_attention_of(spec, precision, isa)) {
+      packed_attention(spec.head_size() % kAttentionHeadUnit == 0 ? packed_attention_kernels(precision, isa) : nullptr),
+      // Rotary turns and windows are of floats.
+      projects_packed(packed_attention != nullptr && spec.position != Position::rotary && !has_windows(spec)) {
   word_embeddings = EmbeddingTable(weights.tensor(Role::word_embeddings));
   if (spec.position == Position::absolute) position_embeddings = weights.floats(Role::position_embeddings);
   if (spec.type_vocab_size > 0) type_embeddings = weights.floats(Role::token_type_embeddings);

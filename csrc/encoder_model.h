@@ -67,7 +67,8 @@ struct EncoderModel {
   const SequenceKernels& sequence;
   const MatrixKernels& products;
   const MatrixKernels& head_products;
-  const PackedAttentionKernels* packed_attention;  // null where queries, keys and values are floats
+  const PackedAttentionKernels* packed_attention;  // of layers that see whole rows; null: attention is of floats
+  bool projects_packed;  // whether queries, keys and values are packed as soon as they are there
   EmbeddingTable word_embeddings;
   std::vector<float> position_embeddings, type_embeddings;
   std::optional<Norm> embedding_norm, final_norm;

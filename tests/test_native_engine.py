@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +19,15 @@ from test_agreement import (
     reference_scores,
     texts_for,
 )
-from tiny_models import MODELS, NATIVE, NATIVE_BOUNDS, read_lines, tiny_scorer
+from tiny_models import (
+    MODELS,
+    NATIVE,
+    NATIVE_BOUNDS,
+    PACKED_ATTENTION,
+    read_lines,
+    tiny_scorer,
+    with_heads_of_32,
+)
 
 import mlmfast
 from mlmfast import _core
@@ -80,7 +86,7 @@ def test_precisions_on_real_text(precision: str) -> None:
 
 @pytest.mark.parametrize("masking", MASKINGS)
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_attention_on_matrix_units_under_every_masking(precision: str, masking: str) -> None:
+def test_packed_attention_under_every_masking(precision: str, masking: str) -> None:
     texts = [*read_lines("inaugural.txt")[:5], *ENGLISH, "No"]
     with mlmfast.load(precision="float32") as exact, mlmfast.load(precision=precision) as scorer:
         if masking in ("none", "stride:3"):
@@ -114,20 +120,16 @@ def test_scores_are_the_same_bits_whatever_stands_beside_them(name: str, precisi
     assert_same_bits(MODELS / name, precision, texts)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_attention_on_matrix_units_gives_the_same_bits(precision: str) -> None:
-    """Heads of 32 features attend there, if the CPU has any."""
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
+def test_packed_attention_gives_the_same_bits(precision: str) -> None:
+    """Heads of 32 features attend over packed operands, where the CPU multiplies bfloat16."""
     assert_same_bits(None, precision, read_lines("inaugural.txt")[:12] + ENGLISH)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "sapiens-vh"])
-def test_other_models_attend_on_matrix_units(name: str, precision: str, tmp_path: Path) -> None:
-    """Their tiny models with heads of 32 features."""
-    folder = shutil.copytree(MODELS / name, tmp_path / name)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["num_attention_heads"] = config["hidden_size"] // 32
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
+@pytest.mark.parametrize("name", PACKED_ATTENTION)
+def test_other_models_attend_over_packed_operands(name: str, precision: str, tmp_path: Path) -> None:
+    folder = with_heads_of_32(name, tmp_path)
     texts = texts_for(name)
     with (
         mlmfast.load(folder, engine="native", precision="float32") as exact,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from random_batches import random_batch
-from tiny_models import MODELS, NATIVE, NATIVE_BOUNDS, tiny_scorer
+from tiny_models import MODELS, NATIVE, NATIVE_BOUNDS, PACKED_ATTENTION, with_heads_of_32
 
 import mlmfast
 from mlmfast import _core
@@ -26,9 +28,23 @@ def test_the_batch_has_rows_of_every_kind() -> None:
 @pytest.mark.parametrize("isa", _core.available_isas())
 @pytest.mark.parametrize("name", NATIVE[:10])
 def test_rows_of_every_kind(name: str, isa: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = tiny_scorer(name, engine="native").engine.score(BATCH, Outputs())
+    assert_rows_are_alone(MODELS / name, isa, precision, monkeypatch)
+
+
+@pytest.mark.parametrize("precision", NATIVE_BOUNDS)
+@pytest.mark.parametrize("isa", _core.available_isas())
+@pytest.mark.parametrize("name", PACKED_ATTENTION)
+def test_rows_of_every_kind_with_heads_of_32(
+    name: str, isa: str, precision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert_rows_are_alone(with_heads_of_32(name, tmp_path), isa, precision, monkeypatch)
+
+
+def assert_rows_are_alone(folder: Path, isa: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mlmfast.load(folder, engine="native", precision="float32", workers=1) as scorer:
+        exact = scorer.engine.score(BATCH, Outputs())
     monkeypatch.setenv("MLMFAST_ISA", isa)
-    with mlmfast.load(MODELS / name, engine="native", precision=precision, workers=1) as scorer:
+    with mlmfast.load(folder, engine="native", precision=precision, workers=1) as scorer:
         together = scorer.engine.score(BATCH, Outputs(entropy=True))
         alone = joined(
             [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +27,8 @@ NATIVE = (
     "bert-sharded",
 )
 """Models that the native engine runs, and the packed one."""
+PACKED_ATTENTION = ("bert", "roberta", "electra", "modernbert", "esm2", "sapiens-vh")
+"""Those whose attention is over packed operands once their heads have 32 features."""
 NATIVE_BOUNDS = {"float32": 1e-4, "bf16x3": 1e-3, "bf16x4": 1e-3, "bfloat16": 0.5, "int8": 4.0}
 """Nats per token that the native engine may be off on these models: their random weights magnify rounding far
 more than trained ones."""
@@ -41,3 +45,12 @@ def tiny_scorer(name: str, precision: str = "float32", engine: str = "torch") ->
 def read_lines(name: str) -> list[str]:
     """The lines of a file of tests/data/text."""
     return (TEXT / name).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def with_heads_of_32(name: str, folder: Path) -> Path:
+    """A copy in a new folder of a model of PACKED_ATTENTION, its heads of 32 features."""
+    copy = shutil.copytree(MODELS / name, folder / name)
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    config["num_attention_heads"] = config["hidden_size"] // 32
+    (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return copy

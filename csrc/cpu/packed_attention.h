@@ -29,6 +29,8 @@ struct PackedAttention {
 
 struct PackedAttentionKernels {
   int64_t num_planes;
+  // `size` values, a multiple of kAttentionHeadUnit, as words; 64-byte aligned, as plane_words has to be.
+  void (*encode)(const float* values, int64_t size, float* words, int64_t plane_words);
   // scratch: scratch(longest sequence, num_heads, head_size) floats, 64-byte aligned. A query's result does not depend
   // on the other queries and sequences.
   void (*attend)(const PackedAttention& attention, float* scratch);

@@ -224,9 +224,19 @@ class Heads {
   float *keys_, *values_, *scores_, *outputs_;
 };
 
+template <class Format>
+void encode_heads(const float* values, int64_t size, float* words, int64_t plane_words) {
+  using Ops = typename Format::Ops;
+  for (int64_t i = 0; i < size; i += 2 * kTileWords) {
+    Format::encode(Ops::load_unaligned(values + i), Ops::load_unaligned(values + i + kTileWords), words + i / 2,
+                   plane_words);
+  }
+}
+
 template <class Products>
 constexpr PackedAttentionKernels make_packed_attention() {
-  return {Products::Format::kNumPlanes, Heads<Products>::attend, Heads<Products>::scratch};
+  using Format = typename Products::Format;
+  return {Format::kNumPlanes, encode_heads<Format>, Heads<Products>::attend, Heads<Products>::scratch};
 }
 
 }  // namespace
