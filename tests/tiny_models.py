@@ -7,6 +7,8 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+from safetensors.numpy import load_file, save_file
+
 import mlmfast
 
 DATA = Path(__file__).parent / "data"
@@ -53,4 +55,8 @@ def with_heads_of_32(name: str, folder: Path) -> Path:
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     config["num_attention_heads"] = config["hidden_size"] // 32
     (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    # ESM-2's files hold the rotary frequencies, which follow from the head size.
+    weights = load_file(copy / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if not name.endswith("inv_freq")}
+    save_file(kept, copy / "model.safetensors", metadata={"format": "pt"})
     return copy
