@@ -52,8 +52,8 @@ struct EncoderWorkspace {
 
 namespace {
 
-// Whether a row's last layer attends over hidden states: a row with one mask, in which one token or few are wanted.
-// What else is asked in the same batch must not change a row's bits.
+// The kind of a row: whether its last layer attends over hidden states, as one with one mask, in which few tokens are
+// likely to be wanted. It must not depend on what else the batch has, so that a row's bits do not.
 bool attends_hidden(const EncoderModel& model, const RowBatch& batch, int64_t row) {
   return model.last_attention && batch.mask_offsets[row + 1] - batch.mask_offsets[row] == 1;
 }
@@ -374,8 +374,8 @@ class Pass {
     assign(x, hidden_, num_places_);
     float* queries = w_.place_query.reserve(num_places_ * hidden_);
     layer.query.store(w_.operand, queries, hidden_);
-    model_.last_attention->attend(model_.sequence, queries, w_.place_starts.data(), w_.x.data(), w_.row_starts.data(),
-                                  num_rows_, w_.operand, w_.last_attention, queries);
+    model_.last_attention->attend(queries, w_.place_starts.data(), w_.x.data(), w_.row_starts.data(), num_rows_,
+                                  w_.operand, w_.last_attention);
     assign(queries, hidden_, num_places_);
   }
 

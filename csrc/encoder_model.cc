@@ -86,7 +86,7 @@ HiddenAttention EncoderModel::make_last_attention(const Weights& weights, int64_
   const std::vector<float> bias =
       weights.has(Role::value_bias, index) ? weights.floats(Role::value_bias, index) : std::vector<float>();
   return HiddenAttention(rows_of_role(Role::key_weight), rows_of_role(Role::value_weight),
-                         bias.empty() ? nullptr : bias.data(), spec.hidden_size, spec.num_heads, products);
+                         bias.empty() ? nullptr : bias.data(), spec.hidden_size, spec.num_heads, products, sequence);
 }
 
 void EncoderModel::make_rotary(const Weights& weights) {

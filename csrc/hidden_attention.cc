@@ -7,8 +7,9 @@ namespace mlmfast {
 constexpr int64_t kMaxQueries = 64;  // of rows that attend together; one row may have more
 
 HiddenAttention::HiddenAttention(const ReadRows& key, const ReadRows& value, const float* value_bias,
-                                 int64_t hidden_size, int64_t num_heads, const MatrixKernels& products)
-    : hidden_(hidden_size), head_size_(hidden_size / num_heads) {
+                                 int64_t hidden_size, int64_t num_heads, const MatrixKernels& products,
+                                 const SequenceKernels& kernels)
+    : kernels_(kernels), hidden_(hidden_size), head_size_(hidden_size / num_heads) {
   std::vector<float> rows(head_size_ * hidden_), columns(rows.size());
   for (int64_t first = 0; first < hidden_; first += head_size_) {
     key(first, head_size_, rows.data());
@@ -22,21 +23,19 @@ HiddenAttention::HiddenAttention(const ReadRows& key, const ReadRows& value, con
   }
 }
 
-void HiddenAttention::attend(const SequenceKernels& kernels, const float* queries, const int64_t* query_starts,
-                             const float* x, const int64_t* row_starts, int64_t num_rows, Operand& operand,
-                             Scratch& scratch, float* contexts) const {
+void HiddenAttention::attend(float* queries, const int64_t* query_starts, const float* x, const int64_t* row_starts,
+                             int64_t num_rows, Operand& operand, Scratch& scratch) const {
   for (int64_t first = 0, last; first < num_rows; first = last) {
     last = first + 1;
     while (last < num_rows && query_starts[last + 1] - query_starts[first] <= kMaxQueries) ++last;
-    const int64_t begin = query_starts[first] * hidden_;
-    attend_together(kernels, queries + begin, query_starts + first, x, row_starts + first, last - first, operand,
-                    scratch, contexts + begin);
+    attend_together(queries + query_starts[first] * hidden_, query_starts + first, x, row_starts + first, last - first,
+                    operand, scratch);
   }
 }
 
-void HiddenAttention::attend_together(const SequenceKernels& kernels, const float* queries,
-                                      const int64_t* query_starts, const float* x, const int64_t* row_starts,
-                                      int64_t num_rows, Operand& operand, Scratch& scratch, float* contexts) const {
+void HiddenAttention::attend_together(float* queries, const int64_t* query_starts, const float* x,
+                                      const int64_t* row_starts, int64_t num_rows, Operand& operand,
+                                      Scratch& scratch) const {
   const int64_t num_heads = static_cast<int64_t>(keys_.size()), stride = num_heads * hidden_;
   const int64_t num_queries = query_starts[num_rows] - query_starts[0];
   float* hidden_queries = scratch.queries.reserve(num_queries * stride);
@@ -57,12 +56,12 @@ void HiddenAttention::attend_together(const SequenceKernels& kernels, const floa
     a.keys = a.values = x + row_starts[r] * hidden_;
     a.length = row_starts[r + 1] - row_starts[r];
     a.output = hidden_contexts + begin;
-    kernels.attend(a, scratch.attention.reserve(kernels.attention_scratch(a.length, hidden_)));
+    kernels_.attend(a, scratch.attention.reserve(kernels_.attention_scratch(a.length, hidden_)));
   }
   for (int64_t h = 0; h < num_heads; ++h) {
     operand.resize(num_queries, hidden_);
     operand.write(0, hidden_contexts + h * hidden_, stride, num_queries);
-    values_[h].store(operand, contexts + h * head_size_, hidden_);
+    values_[h].store(operand, queries + h * head_size_, hidden_);
   }
 }
 

@@ -16,24 +16,23 @@ class HiddenAttention {
  public:
   // key, value: the weights [H, H]; value_bias [H] or null.
   HiddenAttention(const ReadRows& key, const ReadRows& value, const float* value_bias, int64_t hidden_size,
-                  int64_t num_heads, const MatrixKernels& products);
+                  int64_t num_heads, const MatrixKernels& products, const SequenceKernels& kernels);
 
   struct Scratch {
     AlignedBuffer queries, contexts;  // [queries, heads, H]
     AlignedBuffer attention;
   };
 
-  // Contexts [n, H] of queries [n, H], which may be the same memory: those of row r are [query_starts[r],
-  // query_starts[r + 1]), from 0 on, and see the hidden states x [*, H] of [row_starts[r], row_starts[r + 1]).
-  // operand: scratch, too.
-  void attend(const SequenceKernels& kernels, const float* queries, const int64_t* query_starts, const float* x,
-              const int64_t* row_starts, int64_t num_rows, Operand& operand, Scratch& scratch, float* contexts) const;
+  // Queries [n, H] become their contexts: those of row r are [query_starts[r], query_starts[r + 1]), from 0 on, and see
+  // the hidden states x [*, H] of [row_starts[r], row_starts[r + 1]). operand: scratch, too.
+  void attend(float* queries, const int64_t* query_starts, const float* x, const int64_t* row_starts, int64_t num_rows,
+              Operand& operand, Scratch& scratch) const;
 
  private:
-  void attend_together(const SequenceKernels& kernels, const float* queries, const int64_t* query_starts,
-                       const float* x, const int64_t* row_starts, int64_t num_rows, Operand& operand,
-                       Scratch& scratch, float* contexts) const;
+  void attend_together(float* queries, const int64_t* query_starts, const float* x, const int64_t* row_starts,
+                       int64_t num_rows, Operand& operand, Scratch& scratch) const;
 
+  const SequenceKernels& kernels_;
   int64_t hidden_, head_size_;
   std::vector<Linear> keys_, values_;  // per head: W_k^T [H, head size] of its rows, and its rows of W_v
 };

@@ -56,14 +56,15 @@ void test(const Case& c, const Weights& w, Precision precision, Isa isa, double 
   const MatrixKernels& products = matrix_kernels(precision, isa);
   const float* bias = w.value_bias.empty() ? nullptr : w.value_bias.data();
   const HiddenAttention attention(rows_of(w.key.data(), hidden), rows_of(w.value.data(), hidden), bias, hidden,
-                                  c.num_heads, products);
+                                  c.num_heads, products, sequence_kernels(isa));
   Operand operand(products);
   HiddenAttention::Scratch scratch;
   const auto attend = [&](size_t first, size_t count, float* contexts) {
     const std::vector<Row> rows(c.rows.begin() + first, c.rows.begin() + first + count);
-    attention.attend(sequence_kernels(isa), queries.data() + query_starts[first] * hidden,
-                     starts(rows, &Row::num_queries).data(), x.data() + row_starts[first] * hidden,
-                     starts(rows, &Row::length).data(), static_cast<int64_t>(count), operand, scratch, contexts);
+    std::copy(queries.data() + query_starts[first] * hidden, queries.data() + query_starts[first + count] * hidden,
+              contexts);
+    attention.attend(contexts, starts(rows, &Row::num_queries).data(), x.data() + row_starts[first] * hidden,
+                     starts(rows, &Row::length).data(), static_cast<int64_t>(count), operand, scratch);
   };
   std::vector<float> contexts(queries.size(), std::numeric_limits<float>::quiet_NaN());
   attend(0, c.rows.size(), contexts.data());
