@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <initializer_list>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ namespace {
 
 const char* const kModels[] = {"bert", "bert-sharded", "roberta", "distilbert", "albert", "electra", "modernbert",
                                "esm2"};
+// Those whose 32 features can make one head, which attends over packed operands.
+const char* const kOneHead[] = {"bert", "roberta", "electra", "modernbert"};
 const char* const kFiles[] = {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json",
                               "tokenizer_config.json", "vocab.txt"};
 const char* const kPrecisionNames[] = {nullptr, "float32", "bf16x3", "bf16x4", "bfloat16", "int8", "int3", ""};
@@ -82,15 +85,15 @@ class Fuzzer {
   void load(bool is_whole) {
     const std::string model = random_.pick(kModels);
     std::string folder = models_ + "/" + model, damaged;
-    if (!is_whole) {
-      folder = temporary_.link_files_of(folder);
-      damaged = damage_file(folder);
-    }
+    const bool one_head = std::count(std::begin(kOneHead), std::end(kOneHead), model) > 0 && random_.once_in(2);
+    if (!is_whole || one_head) folder = temporary_.link_files_of(folder);
+    if (one_head) set_one_head(folder + "/config.json");
+    if (!is_whole) damaged = damage_file(folder);
     mlmfast_load_options options = MLMFAST_LOAD_OPTIONS_INIT;
     if (random_.once_in(2)) options.precision = random_.pick(kPrecisionNames);
     if (random_.once_in(2)) options.isa = random_.pick(kIsas);
     if (random_.once_in(8)) options.mask_token_id = random_.hostile(320);
-    name("load " + model + " " + damaged);
+    name("load " + model + (one_head ? " with one head " : " ") + damaged);
     mlmfast_model* handle = nullptr;
     const mlmfast_status status =
         expect(mlmfast_load(folder.c_str(), &options, &handle),
@@ -102,6 +105,12 @@ class Fuzzer {
     if (loaded_.size() == 4) free_one();
     loaded_.push_back({ModelHandle(handle), info_of(handle), is_whole, {}});
     loaded_.back().first_scores = first_scores(loaded_.back());
+  }
+
+  void set_one_head(const std::string& config) {
+    std::string text = mlmfast::read_bytes(config);
+    text[text.find_first_of("0123456789", text.find("\"num_attention_heads\""))] = '1';
+    mlmfast::write_bytes(config, text);
   }
 
   // Which file was damaged.
