@@ -13,6 +13,8 @@ import matplotlib  # type: ignore[import-not-found,unused-ignore]
 matplotlib.use("svg")
 from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
 
+pyplot.rcParams["svg.fonttype"] = "none"  # letters as text, not as outlines
+
 
 def main() -> None:
     curves = json.load(sys.stdin)
