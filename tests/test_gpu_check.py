@@ -8,10 +8,14 @@ import os
 import subprocess
 import sys
 import sysconfig
+import venv
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tiny_models import MODELS
+
+from mlmfast import _core
 
 ROOT = Path(__file__).resolve().parent.parent
 GPU_CHECK = ROOT / "benchmarks" / "gpu_check"
@@ -113,6 +117,55 @@ def test_parts_find_what_is_built_before_them(
     assert gpu_check.environment(dry=False)["PYTHONPATH"].split(os.pathsep)[0] == str(core_build.SITE)
     monkeypatch.setattr(gpu_check, "CUDA_LIBRARY", tmp_path)
     assert gpu_check.environment(dry=False)["MLMFAST_CUDA_LIBRARY"] == str(tmp_path)
+
+
+BUILT_PART = """
+from pathlib import Path
+
+import core_build
+from pytest_run import run_tests
+
+from mlmfast.engines.packed.devices import DeviceProcesses
+from mlmfast.loading import open_model
+
+HERE = Path(__file__).parent
+
+def run(dry, save):
+    core_build.SITE = HERE / "site"
+    DeviceProcesses(open_model(HERE / "bert"), "float32", ["cpu"]).close()
+    return core_build.imported_core() | {"tests": run_tests(("built_checks.py",), folder=HERE)}
+"""
+BUILT_CHECKS = """
+from mlmfast import _core
+
+def test_the_core_is_that_of_the_site():
+    assert "/site/mlmfast/" in _core.__file__
+"""
+
+
+def test_every_process_of_a_part_has_the_core_that_was_built(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where nothing of mlmfast is installed, and the package in the folder that parts run in has no core."""
+    site = tmp_path / "site"
+    package = site / "mlmfast"
+    package.mkdir(parents=True)
+    for part in (*(ROOT / "mlmfast").iterdir(), Path(_core.__file__)):
+        (package / part.name).symlink_to(part)
+    (tmp_path / "bert").symlink_to(MODELS / "bert")
+    (tmp_path / "built_part.py").write_text(BUILT_PART)
+    (tmp_path / "built_checks.py").write_text(BUILT_CHECKS)
+    venv.create(tmp_path / "venv", symlinks=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "all.pth").write_text(sysconfig.get_paths()["purelib"])
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "bin" / "python"))
+    monkeypatch.setattr(gpu_check, "SITE", site)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = gpu_check.run_part("built_part", dry=False, seconds=120)
+    assert "error" not in found, found["error"]
+    assert found["core"].startswith(str(package))
+    assert found["tests"]["tests"] == 1
+    assert "error" not in found["tests"]
 
 
 def test_each_command_ends_within_ten_minutes(gpu_check: ModuleType) -> None:

@@ -32,9 +32,15 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     built = subprocess.run(build_command(), cwd=ROOT, capture_output=True, text=True)
     if built.returncode:
         return {"error": (built.stdout + built.stderr)[-4000:], "tools": tools()}
+    return imported_core()
+
+
+def imported_core() -> dict[str, str]:
+    """From SITE, in a process of its own."""
     check = [sys.executable, "-c", "import core_build; print(core_build.described_core())"]
     path = {"PYTHONPATH": os.pathsep.join([str(SITE), str(Path(__file__).parent)])}
-    imported = subprocess.run(check, env=os.environ | path, capture_output=True, text=True)
+    # Not from ROOT, whose mlmfast, without a core, -c would find first.
+    imported = subprocess.run(check, cwd=SITE, env=os.environ | path, capture_output=True, text=True)
     key = "error" if imported.returncode else "core"
     return {key: (imported.stdout + imported.stderr).strip()[-4000:]}
 

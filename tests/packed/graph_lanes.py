@@ -1,4 +1,4 @@
-"""The lanes of a GPU on a CPU: what would be captured in a graph is called again, on the same buffers."""
+"""The lanes of a GPU, there and on a CPU, where captured functions are called again, on the same buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tiny_models import tiny_scorer
 from mlmfast.engines.packed.buckets import Bucket
 from mlmfast.engines.packed.engine import PackedEngine
 from mlmfast.engines.packed.forward import Trunk
-from mlmfast.engines.packed.graphs import Capture, TrunkGraphs
+from mlmfast.engines.packed.graphs import Capture, CudaCapture, TrunkGraphs
 from mlmfast.engines.packed.lanes import Lane, Lanes
 from mlmfast.types import TargetOutputs
 
@@ -32,17 +32,26 @@ def with_graphs(
     *,
     sizes: tuple[int, ...] = (512, 1024, 2048),
     num_lanes: int = 1,
-    capture: Capture = call_again,
+    capture: Capture | None = None,
 ) -> Iterator[tuple[PackedEngine, TrunkGraphs]]:
-    """The packed engine of a tiny model with lanes as on a GPU, and the graphs of the first."""
+    """The packed engine of a tiny model with other lanes, and the graphs of the first. capture: by default
+    CudaCapture on a GPU, else call_again."""
     engine = tiny_scorer(name, precision, "packed").engine
     assert isinstance(engine, PackedEngine)
-    graphs = [TrunkGraphs(engine._encoder, sizes, engine.max_length, CPU, capture) for _ in range(num_lanes)]
-    engine._lanes = Lanes(Lane(one, None) for one in graphs)
+    lanes = [new_lane(engine, sizes, capture) for _ in range(num_lanes)]
+    before, engine._lanes = engine._lanes, Lanes(lanes)
     try:
-        yield engine, graphs[0]
+        yield engine, lanes[0].graphs
     finally:
-        engine._lanes = None
+        engine._lanes = before
+
+
+def new_lane(engine: PackedEngine, sizes: tuple[int, ...], capture: Capture | None) -> Lane:
+    device, stream = engine._device, None
+    if device.type == "cuda":
+        stream, capture = torch.cuda.Stream(device), capture or CudaCapture()
+    graphs = TrunkGraphs(engine._encoder, sizes, engine.max_length, device, capture or call_again)
+    return Lane(graphs, stream)
 
 
 def buckets(graphs: TrunkGraphs) -> list[Bucket]:
@@ -55,6 +64,8 @@ def poison(graphs: TrunkGraphs) -> None:
     with torch.inference_mode():
         for captured in graphs._captured.values():
             captured.buffer.fill_(0xFF)
+            if captured.buffer.is_cuda:
+                torch.cuda.synchronize(captured.buffer.device)  # The lane's stream is another.
 
 
 def assert_same(found: TargetOutputs, expected: TargetOutputs, bound: float = 5e-5) -> None:

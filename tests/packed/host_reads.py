@@ -96,6 +96,6 @@ def _leave_out_kernels(patch: pytest.MonkeyPatch) -> None:
 def assert_forward_waits_for_nothing(engine: PackedEngine, batch: RowBatch, outputs: Outputs) -> None:
     """From the batch on the device to the columns there: with graphs that is their trunk and the rest."""
     host = host_layout(batch, engine._spec)
-    layout = host.on_device(torch.device("cpu"))
+    layout = host.on_device(engine._device)
     with torch.inference_mode(), no_host_reads():
         engine._head.columns(engine._encoder.states(layout), layout, host.target_offsets, outputs)

@@ -23,7 +23,8 @@ from mlmfast.engines.packed.lanes import NUM_LANES
 from mlmfast.errors import MlmfastError, SettingsError
 from mlmfast.types import JsonRecord, RowBatch, TargetOutputs
 
-PROGRAM = f"from {Loaded.__module__} import main; main()"
+PROGRAM = "import sys; sys.path[:] = {path}; from {module} import main; main()"
+"""Finds modules where this process does, and none of that name in the folder that it runs in."""
 PATIENCE = 10
 """Seconds that a process gets to end by itself."""
 
@@ -49,11 +50,11 @@ class DeviceProcess:
         pairs = [socket.socketpair() for _ in range(NUM_LANES)]
         self.connections = [Connection(own.detach()) for own, _ in pairs]
         descriptors = [other.fileno() for _, other in pairs]
+        program = PROGRAM.format(path=list(map(str, sys.path)), module=Loaded.__module__)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *map(str, descriptors)],
+            [sys.executable, "-c", program, *map(str, descriptors)],
             stdin=subprocess.DEVNULL,
             pass_fds=descriptors,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         for _, other in pairs:
             other.close()
