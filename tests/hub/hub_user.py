@@ -46,8 +46,9 @@ class User:
             **{name: value for name, value in os.environ.items() if not name.startswith("HF_")},
             "HF_ENDPOINT": self.hub.url,
             "HF_HOME": str(self.home),
-            "HF_HUB_ETAG_TIMEOUT": "1",
-            "HF_HUB_DOWNLOAD_TIMEOUT": "1",
+            # Seconds. After fewer a busy machine's client asks again, which would count as fetched twice.
+            "HF_HUB_ETAG_TIMEOUT": "60",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "60",
             "OMP_NUM_THREADS": "1",
             "NO_PROXY": "127.0.0.1,localhost",
             **settings,

@@ -53,7 +53,7 @@ def test_a_server_error(hub: Hub, user: User, part: str) -> None:
 def test_a_server_that_does_not_answer(hub: Hub, user: User, part: str) -> None:
     hub.add(NAME, MODELS / "bert")
     hub.silent = part
-    assert "Timeout" in error_of(user)
+    assert "Timeout" in error_of(user, HF_HUB_ETAG_TIMEOUT="1", HF_HUB_DOWNLOAD_TIMEOUT="1")
 
 
 def test_no_server(hub: Hub, user: User) -> None:
