@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from cuda_kernel_work import works
 from kernel_bounds import KernelBound, bounds, described_gpus, described_shapes
-from kernel_work import SHAPES
+from kernel_work import MODEL_SHAPES
 from occupancy import WARP_THREADS, occupancy
 from resource_tables import cuda_page
 from roofline import GPUS
@@ -132,7 +132,7 @@ def predicted(architecture: str, name: str, figures: Figures) -> Figures:
     num_warps = figures["threads"] // WARP_THREADS
     held = occupancy(gpu.capability, figures["registers"], shared, num_warps)
     dtype = next((dtype for part, dtype in DTYPES.items() if part in name), "")
-    counted = {shape: works(shape, gpu) for shape in SHAPES}
+    counted = {shape: works(shape, gpu) for shape in MODEL_SHAPES}
     return {
         "dtype": dtype,
         "shared_bytes": shared,
@@ -155,7 +155,7 @@ def resource_report(nvcc: str) -> dict[str, Any]:
     kernels = {architecture: kernel_resources(nvcc, architecture) for architecture in ARCHITECTURES}
     return {
         "nvcc": nvcc_version(nvcc),
-        "shapes": described_shapes(),
+        "shapes": described_shapes(MODEL_SHAPES),
         "gpus": described_gpus(),
         "bound": KernelBound._fields,
         "kernels": kernels,

@@ -7,11 +7,11 @@ from dataclasses import asdict, astuple
 from typing import Any, NamedTuple
 
 import torch
-from kernel_work import SHAPES, Shape
+from kernel_work import Shape
 from roofline import GPUS, Gpu, Work, bound
 
 Works = Mapping[Shape, Mapping[str, Work]]
-"""Of kernels by name."""
+"""Of kernels by name, in the order of a report's shapes."""
 
 
 class KernelBound(NamedTuple):
@@ -27,12 +27,12 @@ class KernelBound(NamedTuple):
 
 
 def bounds(kernel: str, works: Works, dtype: torch.dtype, gpu: Gpu) -> list[list[Any]]:
-    """A KernelBound at each of SHAPES that its work is counted at; of another model and with another
-    vocabulary only where that matters."""
+    """A KernelBound at each shape that its work is counted at; of another model and with another vocabulary
+    only where that matters."""
     found = []
     seen: set[tuple[int, Work]] = set()
-    for index, shape in enumerate(SHAPES):
-        work = works[shape].get(kernel)
+    for index, (shape, counted) in enumerate(works.items()):
+        work = counted.get(kernel)
         if work is None or (shape.text_length, work) in seen:
             continue
         seen.add((shape.text_length, work))
@@ -45,8 +45,9 @@ def described_gpus() -> list[dict[str, Any]]:
     return [asdict(gpu) | {"capability": "{}.{}".format(*gpu.capability)} for gpu in GPUS]
 
 
-def described_shapes() -> list[dict[str, Any]]:
+def described_shapes(shapes: Mapping[Shape, str]) -> list[dict[str, Any]]:
+    """shapes: and the model that each is of."""
     return [
         {"model": model} | asdict(shape) | {"rows": shape.rows, "tokens": shape.tokens}
-        for shape, model in SHAPES.items()
+        for shape, model in shapes.items()
     ]

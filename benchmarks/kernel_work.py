@@ -59,15 +59,15 @@ class Shape:
 
 
 STATED = Shape(
-    num_texts=16,
-    text_length=34,
+    num_texts=18,
+    text_length=32,
     hidden_size=768,
     num_heads=12,
     intermediate_size=3072,
     vocab_size=30522,
     half_window=64,
 )
-"""BERT-base over 16 texts of 32 tokens and two special ones: 17408 tokens in 512 rows."""
+"""BERT-base over 18 texts of 32 tokens, two special ones counted: 17280 tokens in 540 rows."""
 MODELS = {
     "BERT-base": STATED,
     "6x384": replace(STATED, hidden_size=384, intermediate_size=1536),
@@ -77,21 +77,37 @@ VOCABULARIES = (STATED.vocab_size, 250_002)
 """BERT's and XLM-R's."""
 TEXTS = {13: 120, STATED.text_length: STATED.num_texts, 64: 4, 256: 1}
 """By their length how many: as many tokens in rows as STATED has, or else the fewest."""
-SHAPES = {
+MODEL_SHAPES = {
     replace(model, num_texts=count, text_length=length, vocab_size=vocab_size): name
     for name, model in MODELS.items()
     for vocab_size in VOCABULARIES
     for length, count in TEXTS.items()
 }
 """And the model that each is of."""
+HEAD_SHAPES = {
+    replace(
+        STATED,
+        num_texts=count,
+        text_length=length,
+        hidden_size=STATED.num_heads * head_size,
+        intermediate_size=4 * STATED.num_heads * head_size,
+    ): f"heads of {head_size}"
+    for head_size in (12, 80, 128, 256)
+    for length, count in TEXTS.items()
+}
+"""For attention alone, over heads of sizes that none of MODELS has."""
+SHAPES = MODEL_SHAPES | HEAD_SHAPES
 
 
 def works(shape: Shape, dtype: torch.dtype, gpu: Gpu) -> dict[str, Work]:
     """By the name of a variant; variants of other sizes than the shape's have none."""
+    size = dtype.itemsize
+    attention = attention_work(shape, size)
+    if shape in HEAD_SHAPES:
+        return attention
     tile = tile_shape(dtype, gpu.capability)
     splits = num_splits(shape.rows, shape.vocab_size, tile, gpu)
-    size = dtype.itemsize
-    return encoder_work(shape, size) | attention_work(shape, size) | logit_work(shape, size, tile, splits)
+    return encoder_work(shape, size) | attention | logit_work(shape, size, tile, splits)
 
 
 def encoder_work(shape: Shape, element_size: int) -> dict[str, Work]:

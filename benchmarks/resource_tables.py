@@ -39,8 +39,9 @@ every other token.
 Another model and a larger vocabulary have bounds of their own where those depend on it. MB and GFLOP are
 those at {stated} tokens.
 """
-ATTENTION = """Kernels of sizes that none of the models has have no bound. Attention computes whole tiles, of
-which a row of few tokens needs but a part; its bound counts that part.
+ATTENTION = """Kernels of hidden sizes that none of the models has have no bound. What is named after its
+heads is there for attention alone. Attention computes whole tiles, of which a row of few tokens needs but a
+part; its bound counts that part.
 """
 ON_MATRIX_UNITS = " (float32 as three in tf32)"
 BFLOAT16_ALONE = " in bfloat16"

@@ -48,7 +48,7 @@ def kernels(dtype: torch.dtype, gpu: Gpu) -> Iterator[dict[str, Any]]:
 def report() -> dict[str, Any]:
     return {
         "triton": triton.__version__,
-        "shapes": described_shapes(),
+        "shapes": described_shapes(SHAPES),
         "gpus": described_gpus(),
         "bound": KernelBound._fields,
         "kernels": [kernel for gpu in GPUS for dtype in DTYPES for kernel in kernels(dtype, gpu)],

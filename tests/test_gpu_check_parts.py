@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,10 @@ from kernel_work import MODELS
 from onnx_runtime import onnx_runtime
 from packed_batches import groups, in_slots, masked_copies, padded_batches
 from packed_contestants import GATHERED, ONNX, OURS, PADDED, Ours
-from packed_timings import aims, difference, first_texts, summed_up, with_ratios
+from packed_correctness import FEW_MASKS
+from packed_scores import log_probs
+from packed_timings import aims, first_texts, summed_up, with_ratios
+from score_differences import difference, rank_flips
 from texts import BLIMP, read_sentences
 from timing_cells import CELLS, DRY_SIZES, SIZES, Cell, Model, make_cell, single_token_words
 from vocabularies import VOCABULARIES
@@ -100,15 +104,29 @@ def test_who_is_late_is_left_out_of_the_rest_on_that_model(tmp_path: Path) -> No
             assert found == {OURS: {"error": "not finished after 0 seconds"}}
 
 
-def test_what_the_gpu_is_asked_for_is_there(folder: Path) -> None:
+def test_what_the_gpu_is_asked_for_is_there() -> None:
     for dry in (True, False):
-        cases = packed_correctness.cases(dry, folder)
+        cases = packed_correctness.cases(dry)
         assert all((Path(case.folder or EMBEDDED_FOLDER) / "config.json").exists() for case in cases)
     assert all(set(case.bounds) == {"float32", "bfloat16", "float16"} for case in cases)
-    assert (cases[-1].name, len(cases[-1].texts)) == ("BERT-base, vocabulary 30522", 50)
-    assert packed_correctness.BASE.size.num_layers == 12
+    models = packed_correctness.random_models(dry=False)
+    assert models[0].name == "BERT-base, vocabulary 30522"
+    assert {(m.size, m.vocab_size) for m in models} == set(itertools.product(SIZES, VOCABULARIES))
+    assert len(models) == len(SIZES) * len(VOCABULARIES)
     for num_sentences in (engine_run.NUM_SENTENCES, onnx_cuda.NUM_SENTENCES):
         assert len(read_sentences(BLIMP, num_sentences, seed=0)) == num_sentences
+
+
+def test_models_of_random_weights_score_sentences_and_texts_of_every_length(tmp_path: Path) -> None:
+    model = Model(DRY_SIZES[0], VOCABULARIES[0])
+    case = packed_correctness.random_case(model, tmp_path, "cpu")
+    tokenizer = open_model(Path(case.folder or "")).tokenizer
+    short, long = (tokenizer.encode(case.texts[m]).lengths for m in ("original", FEW_MASKS))
+    assert len(short) == packed_correctness.NUM_SENTENCES_OF_RANDOM + 3
+    for length, found in zip((13, 32, 64, 256), (*sorted(short[-3:]), *long), strict=True):
+        assert abs(found - length) <= length / 4
+    scores = log_probs(case.folder, case.texts, engine="native", precision="float32", device="cpu")
+    assert [len(text) for text in scores[FEW_MASKS]] == list(long - 2)
 
 
 def test_a_contestant_that_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -151,11 +169,11 @@ def test_programs_of_the_cuda_kernels(
 
 def test_rank_flips_are_the_share_of_pairs_in_another_order() -> None:
     exact = np.array([1.0, 2.0, 3.0])
-    assert packed_correctness.rank_flips(exact, exact) == 0
-    assert packed_correctness.rank_flips(np.array([2.0, 1.0, 3.0]), exact) == pytest.approx(1 / 3)
-    assert packed_correctness.rank_flips(exact[::-1], exact) == 1
-    assert packed_correctness.rank_flips(np.array([1.0, 1.0, 3.0]), exact) == pytest.approx(1 / 6)
-    assert packed_correctness.rank_flips(exact[:1], exact[:1]) == 0
+    assert rank_flips(exact, exact) == 0
+    assert rank_flips(np.array([2.0, 1.0, 3.0]), exact) == pytest.approx(1 / 3)
+    assert rank_flips(exact[::-1], exact) == 1
+    assert rank_flips(np.array([1.0, 1.0, 3.0]), exact) == pytest.approx(1 / 6)
+    assert rank_flips(exact[:1], exact[:1]) == 0
 
 
 @pytest.mark.parametrize("value", [-1.5, float("nan")])
@@ -312,7 +330,7 @@ def test_only_who_agrees_has_a_ratio() -> None:
 
 
 def test_a_difference_is_a_share_of_the_spread() -> None:
-    assert difference([1.0, 3.0], [1.0, 3.0, 9.0]) == 0
+    assert difference([1.0, 3.0], [1.0, 3.0]) == 0
     assert difference([2.0, 4.0], [1.0, 3.0]) == 1
     assert np.isnan(difference([np.nan, 4.0], [1.0, 3.0]))
 

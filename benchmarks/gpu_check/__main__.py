@@ -56,7 +56,7 @@ CHECK_SECONDS, TIMING_SECONDS = 480, 560
 CHECKS = {
     "device": Limit(15, 60),
     "core_build": Limit(80, 200),
-    "packed_correctness": Limit(60, 180),
+    "packed_correctness": Limit(90, 240),
     "packed_kernel_tests": Limit(50, 150),
     "packed_profile": Limit(30, 60),
     "device_processes": Limit(35, 90),

@@ -38,7 +38,8 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         return {"absent": str(error)}
     found: dict[str, Any] = {}
     sentences = ["We the people."] if dry else read_sentences(BLIMP, NUM_SENTENCES, seed=0)
-    wanted = log_probs(model, sentences, ["original"], engine="native", precision="float32", device="cpu")
+    texts = {"original": sentences}
+    wanted = log_probs(model, texts, engine="native", precision="float32", device="cpu")
     exact = np.concatenate(wanted["original"])
     for precision, bound in list(BOUNDS.items())[: 1 if dry else 2]:
         for kind, score in (("masked", by_contestant), ("pll", by_sentence)):

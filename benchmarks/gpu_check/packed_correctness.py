@@ -1,8 +1,9 @@
 """The packed engine on this GPU against the native engine in float32 on the CPU.
 
 The embedded model on sentences; every family of models under every masking, from the tests' tiny models; and
-BERT-base with random weights. largest and mean are of differences of log-probabilities, rank_flips the share
-of pairs of texts whose order changes. A worker scores, each model and precision in a call of its own.
+the models of packed_timings, on sentences and on random words up to their longest texts. largest and mean are
+of differences of log-probabilities, rank_flips the share of pairs of texts whose order changes. A worker
+scores, each model and precision in a call of its own. Models not reached in time are named.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import Any
 
 import numpy as np
 from core_build import ROOT
+from deadline import seconds_left
 from packed_scores import log_probs
+from score_differences import rank_flips
 from texts import BLIMP, INAUGURAL, read_sentences
-from timing_cells import BASE, DRY_BASE
+from timing_cells import BASE, DRY_BASE, LENGTHS, SIZES, Model, make_cell
+from vocabularies import VOCABULARIES
 from worker import Worker, WorkerError
 
 MODELS = ROOT / "tests" / "data" / "models"
@@ -39,63 +43,91 @@ BOUNDS = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
 RANDOM_BOUNDS = {"float32": 1e-4, "bfloat16": 0.3, "float16": 0.05}
 """As PACKED_BOUNDS in tests/tiny_models.py: random weights magnify rounding. On a CPU BERT-base's differences
 were 6e-6, 0.11 and 0.008."""
-CALL_SECONDS = 60
+CALL_SECONDS, CASE_SECONDS = 60, 60
+"""A call may take the one; a model of random weights is not begun when less than the other is left."""
 NUM_SENTENCES, NUM_LINES = 130, 12
-NUM_SENTENCES_OF_BASE = 50
+NUM_SENTENCES_OF_RANDOM = 40
+FEW_MASKS = "stride:16"
+"""The masking of long texts, which takes sixteen copies of each."""
+MANY_TOKENS = 128
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    folder: str | None
-    """None is the embedded model."""
-    texts: Sequence[str]
+    texts: Mapping[str, Sequence[str]]
+    """By masking."""
     bounds: Mapping[str, float]
     """By precision."""
-    maskings: Sequence[str] = ("original",)
+    folder: str | None = None
+    """None is the embedded model."""
 
 
-def cases(dry: bool, base: Path) -> list[Case]:
-    """base: the folder of BASE or DRY_BASE."""
-    families: dict[str, Sequence[str]]
+def cases(dry: bool) -> list[Case]:
+    """Of trained weights, and of tiny models."""
     if dry:
-        families, maskings, precisions = {"bert": ("We the people",)}, ("original", "none"), ("float32",)
-        sentences, of_base = ["He left.", "No."], ["We met."]
+        bounds, random_bounds = ({"float32": of["float32"]} for of in (BOUNDS, RANDOM_BOUNDS))
+        families, maskings = {"bert": ("We the people",)}, ("original", "none")
+        sentences = ["He left.", "No."]
     else:
-        families, maskings, precisions = FAMILIES, MASKINGS, tuple(BOUNDS)
+        bounds, random_bounds, families, maskings = BOUNDS, RANDOM_BOUNDS, FAMILIES, MASKINGS
         lines = INAUGURAL.read_text(encoding="utf-8").splitlines()[:NUM_LINES]
         sentences = read_sentences(BLIMP, NUM_SENTENCES, seed=0) + lines
-        of_base = sentences[:NUM_SENTENCES_OF_BASE]
-    bounds, random_bounds = ({p: of[p] for p in precisions} for of in (BOUNDS, RANDOM_BOUNDS))
     return [
-        Case("embedded", None, sentences, bounds),
-        *(Case(name, str(MODELS / name), texts, random_bounds, maskings) for name, texts in families.items()),
-        Case((DRY_BASE if dry else BASE).name, str(base), of_base, random_bounds),
+        Case("embedded", {"original": sentences}, bounds),
+        *(
+            Case(name, dict.fromkeys(maskings, texts), random_bounds, str(MODELS / name))
+            for name, texts in families.items()
+        ),
     ]
+
+
+def random_models(dry: bool) -> list[Model]:
+    """BERT-base with its own vocabulary first."""
+    if dry:
+        return [DRY_BASE]
+    others = [Model(size, vocab_size) for vocab_size in VOCABULARIES for size in SIZES]
+    return [BASE, *(model for model in others if model != BASE)]
+
+
+def random_case(model: Model, scratch: Path, device: str) -> Case:
+    """On sentences, and a text of each of LENGTHS; the model is saved first."""
+    folder = model.save(scratch, device)
+    if model == DRY_BASE:
+        return Case(model.name, {"original": ["We met."]}, {"float32": RANDOM_BOUNDS["float32"]}, str(folder))
+    of_length = {length: make_cell(folder, length, 1).texts for length in LENGTHS}
+    short = [text for length, texts in of_length.items() if length < MANY_TOKENS for text in texts]
+    long = [text for length, texts in of_length.items() if length >= MANY_TOKENS for text in texts]
+    sentences = read_sentences(BLIMP, NUM_SENTENCES_OF_RANDOM, seed=0)
+    return Case(model.name, {"original": sentences + short, FEW_MASKS: long}, RANDOM_BOUNDS, str(folder))
 
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     device = "cpu" if dry else "cuda"
     found: dict[str, Any] = {}
+    not_reached: list[str] = []
     with tempfile.TemporaryDirectory() as scratch, Worker("packed_scores") as worker:
-        base = (DRY_BASE if dry else BASE).save(Path(scratch), "cpu")
-        for case in cases(dry, base):
+        for case in cases(dry):
             found |= checked(case, device, worker, save)
+        for model in random_models(dry):
+            if seconds_left() < CASE_SECONDS:
+                not_reached.append(model.name)
+                continue
+            found |= checked(random_case(model, Path(scratch), device), device, worker, save)
     wrong = [key for key, figures in found.items() if "error" in figures]
-    return {"error": f"see {', '.join(wrong)}"} if wrong else {}
+    return {"not_reached": not_reached} | ({"error": f"see {', '.join(wrong)}"} if wrong else {})
 
 
 def checked(
     case: Case, device: str, worker: Worker, save: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     """The differences in each precision."""
-    what = {"folder": case.folder, "texts": case.texts, "maskings": case.maskings}
-    exact = log_probs(**what, engine="native", precision="float32", device="cpu")
+    exact = log_probs(case.folder, case.texts, engine="native", precision="float32", device="cpu")
     found: dict[str, Any] = {}
     for precision, bound in case.bounds.items():
         options = {"engine": "packed", "precision": precision, "device": device}
         try:
-            scored = worker.ask("log_probs", CALL_SECONDS, **what, **options)
+            scored = worker.ask("log_probs", CALL_SECONDS, folder=case.folder, texts=case.texts, **options)
             found[f"{case.name} {precision}"] = compared(scored, exact, bound)
         except WorkerError as error:
             found[f"{case.name} {precision}"] = {"error": str(error)}
@@ -119,12 +151,3 @@ def compared(
         if not differences.max() <= bound:
             found["error"] = f"{masking}: differences of up to {differences.max():.3g}"
     return found
-
-
-def rank_flips(scores: np.ndarray, exact: np.ndarray) -> float:
-    """The share of pairs of texts whose order changes; a tie on one side alone is half a change."""
-    first, second = np.triu_indices(len(exact), k=1)
-    if len(first) == 0:
-        return 0.0
-    signs, exact_signs = (np.sign(values[first] - values[second]) for values in (scores, exact))
-    return float(np.abs(signs - exact_signs).mean() / 2)

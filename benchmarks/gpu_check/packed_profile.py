@@ -1,7 +1,7 @@
 """Where a batch's time goes in the packed engine: how long the device waits for launches, and each kernel
 beside its roofline bound (kernel_work.py and the data sheet's rates of roofline.py).
 
-BERT-base in bfloat16 over texts of 32 tokens and two special ones, all words different, in one batch.
+BERT-base in bfloat16 over texts of 32 tokens, special ones counted, all words different, in one batch.
 step_ms is the median without a profiler. idle_share is the time between the first and the last kernel of a
 step in which none runs, of_step the time of a step in which no kernel runs. us is all launches of a step,
 longest_us one launch over all tokens, of_bound the bound over that; not_launched names kernels with a bound
@@ -33,8 +33,8 @@ from timing_cells import Model, Size, single_token_words
 import mlmfast
 from mlmfast.engines import Outputs
 
-SHAPE = replace(STATED, num_texts=56)
-"""60928 tokens in 1792 rows: as many words as the vocabulary can say as a token each."""
+SHAPE = replace(STATED, num_texts=64)
+"""61440 tokens in 1920 rows, as many different words."""
 DRY_SHAPE = Shape(
     num_texts=2,
     text_length=4,

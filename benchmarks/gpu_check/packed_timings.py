@@ -7,6 +7,7 @@ bfloat16 products, measured in between: mfu_useful counts the FLOPs of all copie
 executes, after what it shares and leaves out (executed_flops.py), and is null for others. peak_mb is null
 where torch's allocator is not used. difference is the root mean square of a contestant's differences from the
 reference in float32, as a share of the spread of the reference: where it is beyond AGREES there is no ratio.
+rank_flips is the share of pairs of the same log-probabilities whose order changes.
 times_as_long: as the packed engine, which itself has none where it disagrees. Who is absent, fails or is late
 says so in place of figures; models and texts not reached in time are named.
 """
@@ -26,6 +27,7 @@ from contestant_workers import ContestantWorkers
 from deadline import seconds_left
 from device_rates import gemm_flops
 from packed_contestants import COMPILED, FIELD, GATHERED, NUM_COMPARED, ONNX, OURS, PADDED, REFERENCE
+from score_differences import difference, rank_flips
 from timing_cells import (
     CELLS,
     DRY_LENGTHS,
@@ -126,12 +128,14 @@ def measured(
             figures[name] = failed[0]
             continue
         seconds = [found["seconds"] for found in rounds[name]]
-        apart = difference(row["log_probs"], reference["log_probs"])
+        compared = row["log_probs"], reference["log_probs"][: len(row["log_probs"])]
+        apart = difference(*compared)
         figures[name] = {
             **row["details"],
             **rates(seconds, cell, cell.flops(folder), row["executed_flops"], gemm_rate),
             "peak_mb": rounds[name][-1]["peak_mb"],
             "difference": apart,
+            "rank_flips": rank_flips(*map(np.array, compared)),
             "agrees": apart <= AGREES and row["num_scores"] == cell.num_scored,
         }
     return with_ratios(figures)
@@ -171,12 +175,6 @@ def rates(
         "mfu_executed": None if executed is None else float(f"{executed / median / gemm_rate:.3g}"),
         "seconds": [float(f"{value:.4g}") for value in (median, min(seconds), max(seconds))],
     }
-
-
-def difference(found: Sequence[float], wanted: Sequence[float]) -> float:
-    """NaN where one is not a number."""
-    errors = np.array(found) - np.array(wanted[: len(found)])
-    return float(f"{np.sqrt(np.square(errors).mean()) / np.std(wanted):.2g}")
 
 
 def with_ratios(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from random_batches import random_batch
+from random_batches import random_batch, targets_everywhere
 from tiny_models import MODELS
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -25,8 +25,9 @@ from mlmfast.engines.packed.forward import Encoder
 from mlmfast.engines.packed.graphs import TrunkGraphs
 from mlmfast.engines.packed.head import Head
 from mlmfast.engines.packed.layout import host_layout
+from mlmfast.engines.packed.memory import MOST_BATCH_TOKENS
 from mlmfast.engines.packed.spec import EncoderSpec
-from mlmfast.engines.packed.weights import read_weights
+from mlmfast.engines.packed.weights import EncoderWeights, VocabularyHead, read_weights
 from mlmfast.kernels import attention_triton, encoder_triton, score_triton
 from mlmfast.kernels.encoder_ops import encoder_operators
 from mlmfast.kernels.triton import launch
@@ -34,8 +35,10 @@ from mlmfast.types import RowBatch
 
 META = torch.device("meta")
 MULTIPROCESSORS = 132
-GREATEST_OTHER_GRID = 65535
-"""Of the second and third dimension; the first has 2^31 - 1 (CUDA C++ programming guide, table of limits)."""
+GREATEST_GRID, GREATEST_OTHER_GRID = 2**31 - 1, 65535
+"""Of the first dimension, and of the second and third (CUDA C++ programming guide, table of limits)."""
+LARGEST_VOCABULARY = 250_002
+"""XLM-R's."""
 RUNS = [
     ("bert", torch.bfloat16),
     ("bert", torch.float32),
@@ -79,7 +82,7 @@ class Launches:
         self._run = JITFunction.run
 
     def launch(self, kernel: JITFunction, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        assert grid[0] >= 1
+        assert 1 <= grid[0] <= GREATEST_GRID
         assert all(1 <= size <= GREATEST_OTHER_GRID for size in grid[1:])
         values = [pointer(value) if isinstance(value, torch.Tensor) else value for value in arguments]
         compiled = self._run(kernel, *values, grid=grid, warmup=True, **options)
@@ -123,14 +126,24 @@ def on_meta(value: Any) -> Any:
     return value
 
 
-def forward(name: str, dtype: torch.dtype, *batches: RowBatch, padded: bool = False) -> None:
-    """padded: as for graphs."""
+def forward(
+    name: str,
+    dtype: torch.dtype,
+    *batches: RowBatch,
+    padded: bool = False,
+    most_tokens: int = 600,
+    vocab_size: int | None = None,
+) -> None:
+    """padded: as for graphs, whose largest bucket has most_tokens. vocab_size: None is the model's own."""
     stored = _core.read_encoder(str(MODELS / name))
     spec = EncoderSpec.of(stored["spec"])
     weights = on_meta(read_weights(stored["tensors"], spec, dtype, torch.device("cpu")))
+    if vocab_size is not None:
+        spec = replace(spec, vocab_size=vocab_size)
+        weights = with_vocabulary(weights, vocab_size)
     operators = encoder_operators("triton")
     encoder, head = Encoder(spec, weights, operators, dtype), Head(spec, weights.head, operators, dtype)
-    graphs = TrunkGraphs(encoder, sizes_up_to(600), spec.max_length, META, lambda function: function)
+    graphs = TrunkGraphs(encoder, sizes_up_to(most_tokens), spec.max_length, META, lambda function: function)
     for batch in batches:
         host = host_layout(batch, spec)
         loaded = graphs.load(host) if padded else (host.on_device(META), None)
@@ -146,6 +159,22 @@ def forward(name: str, dtype: torch.dtype, *batches: RowBatch, padded: bool = Fa
             assert column.device == META
         top = head.columns(states, layout, host.target_offsets, Outputs(top_k=3))
         assert top["top_ids"].shape == top["top_log_probs"].shape == (batch.num_targets, 3)
+
+
+def with_vocabulary(weights: EncoderWeights, size: int) -> EncoderWeights:
+    """Of other words."""
+    table, head = weights.tables.word, weights.head
+    assert isinstance(head, VocabularyHead)
+    assert head.decoder_bias is not None
+    return replace(
+        weights,
+        tables=replace(weights.tables, word=table.new_empty(size, table.shape[1])),
+        head=replace(
+            head,
+            decoder_weight=head.decoder_weight.new_empty(size, head.decoder_weight.shape[1]),
+            decoder_bias=head.decoder_bias.new_empty(size),
+        ),
+    )
 
 
 def batch_of(text_lengths: list[int], num_rows: int, seed: int, **settings: Any) -> RowBatch:
@@ -180,3 +209,20 @@ def test_no_kernel_is_compiled_again_for_another_batch(name: str, launches: Laun
         if sum(lengths) < 64:
             forward(name, torch.bfloat16, batch, padded=True)
     assert launches.compiled == before
+
+
+ROWS, LENGTH = MOST_BATCH_TOKENS // 64 - 1, 64
+FULL = {
+    "copies of texts": (batch_of([LENGTH] * 64, ROWS, seed=3, masked=1 / LENGTH), True),
+    "targets everywhere": (targets_everywhere([LENGTH] * ROWS), False),
+    "a token a row": (batch_of([1] * 8, ROWS * LENGTH, seed=4), False),
+}
+"""And whether a bucket for graphs holds it."""
+
+
+@pytest.mark.parametrize(("batch", "padded"), FULL.values(), ids=FULL)
+def test_full_batches_and_the_largest_vocabulary(batch: RowBatch, padded: bool, launches: Launches) -> None:
+    options = {"most_tokens": MOST_BATCH_TOKENS, "vocab_size": LARGEST_VOCABULARY}
+    for fill_up in {False, padded}:
+        forward("bert", torch.bfloat16, batch, padded=fill_up, **options)
+    assert launches.names >= {"expand_kernel", "attention_kernel", "target_sweep_kernel", "rank_kernel"}

@@ -46,6 +46,23 @@ class Notes:
         self.taken.append((what, self._current.stream))
 
 
+@pytest.mark.parametrize(("device", "pinned"), [("cuda", True), ("cpu", False)])
+def test_what_goes_to_a_gpu_lies_in_pinned_memory(
+    device: str, pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, empty = [], torch.empty
+
+    def noted(*size: int, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        asked.append(pin_memory)
+        return empty(*size, **options)
+
+    monkeypatch.setattr(torch, "empty", noted)
+    arrays: HostArrays = {"ids": np.arange(3, dtype=np.int32), "types": None}
+    buffer = packed_layout.in_one_buffer(arrays, torch.device(device))
+    assert buffer[:12].view(torch.int32).tolist() == [0, 1, 2]
+    assert asked == [pinned]
+
+
 def test_one_lane_copies_while_the_other_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither's kernels end before both batches are on the device; each has its copy before its kernels."""
     notes, both = Notes(), threading.Barrier(2, timeout=60)

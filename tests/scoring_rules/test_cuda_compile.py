@@ -27,7 +27,7 @@ from cuda_resources import (
     nvcc_version,
 )
 from kernel_bounds import KernelBound
-from kernel_work import SHAPES, TEXTS, VOCABULARIES
+from kernel_work import MODEL_SHAPES, TEXTS, VOCABULARIES
 from resource_tables import cuda_page
 
 CUDA = Path(__file__).resolve().parents[2] / "csrc" / "cuda"
@@ -96,7 +96,7 @@ def test_the_report_is_of_these_kernels(kernels: dict[str, Figures], architectur
 
 def test_every_kernel_has_a_bound(kernels: dict[str, Figures]) -> None:
     """At texts of every length, and of every model and with both vocabularies where one is swept."""
-    shapes = list(SHAPES)
+    shapes = list(MODEL_SHAPES)
     for name, kernel in kernels.items():
         bounds = [KernelBound(*bound) for bound in kernel["bounds"]]
         found = [shapes[bound.shape] for bound in bounds]

@@ -29,6 +29,7 @@ MODELS_OF_SIZES = {
     1024: {"BERT-large"},
     32: {"6x384"},
     64: {"BERT-base", "BERT-large"},
+    **{size: {f"heads of {size}"} for size in (12, 80, 128, 256)},
 }
 """By the hidden size or the size of heads that a kernel is named after."""
 THE_SAME = ("index", "row", "add-tail", "score", "coefficients")

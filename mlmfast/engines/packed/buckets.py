@@ -16,7 +16,8 @@ from mlmfast.engines.packed.layout import HostArrays, HostLayout
 from mlmfast.types import Int32Array
 
 SMALL_SIZES = (512, 1024, 2048, 4096)
-"""Tokens of batches that take less time than their launches: to double them costs less than it saves."""
+"""Tokens of batches whose kernels should take less time than their launches (counted, not measured on a GPU):
+to double them costs less than it saves."""
 FULL_SHARE = 7 / 8
 """Of the one large size, that of a full batch: a batch at least so full is padded to it. Those between run as
 they are: their launches hide behind their kernels, and padding would not."""

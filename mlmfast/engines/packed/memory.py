@@ -15,7 +15,8 @@ from mlmfast.errors import MlmfastError
 
 CPU_BATCH_TOKENS = 2048
 MOST_BATCH_TOKENS = 65536
-"""Padding counted. More keep a GPU no busier."""
+"""Padding counted. A product of so many rows and 768 columns has 3072 tiles of 128 x 128: 23 for each of an
+H200's 132 multiprocessors."""
 SHARE = 0.8
 """Of the free memory that batches may take: allocators leave gaps."""
 HEAD_BYTES = 1 << 29
