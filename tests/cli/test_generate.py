@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from command_line import BERT, DATA, MODELS, Finished, Terminal, read_jsonl, read_meta
+from test_resume import wait_for_flush, wait_until
 
 import mlmfast
 from mlmfast.generation import GenerationSettings, StartSettings, generate, starts, text_of
@@ -18,7 +18,6 @@ SAPIENS = MODELS / "sapiens-vh"
 FASTA = DATA / "proteins" / "heavy_chain.fasta"
 HEAVY = FASTA.read_text().split()[1]
 RESIDUES = set("ACDEFGHIKLMNPQRSTVWY")
-FLUSH_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -230,11 +229,9 @@ def test_a_stopped_run_keeps_its_chains_and_ends_up_the_same(
     running = mlmfast_command.start(*asked, "-", "--num-together", 4, "--output", output, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write("".join(seeds[:2]).encode())
-        time.sleep(FLUSH_SECONDS + 0.5)
+        wait_for_flush(output)
         producer.write("".join(seeds[2:5]).encode())
-        deadline = time.monotonic() + 60
-        while not (output.exists() and output.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: output.stat().st_size > 0)
         running.send(stop)
         stopped = running.wait()
     assert stopped.status == status

@@ -6,11 +6,10 @@ import json
 import os
 import re
 import signal
-import time
 
 import pytest
 from command_line import BERT, DATA, MODELS, read_meta
-from test_resume import FLUSH_SECONDS, wait_until
+from test_resume import wait_for_flush, wait_until
 from test_terminal import Terminal
 
 SAMPLES = DATA / "nbest"
@@ -211,7 +210,7 @@ def test_a_run_that_was_ended_goes_on(rescore, mlmfast_command, tmp_path):
     running = mlmfast_command.start(*start, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(moses_lists(0, 55))
-        time.sleep(FLUSH_SECONDS + 0.5)
+        wait_for_flush(output)
         producer.write(moses_lists(55, 85))
         wait_until(lambda: read_meta(output)["progress"]["records"] > 0)
         running.send(signal.SIGTERM)

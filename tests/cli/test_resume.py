@@ -89,7 +89,7 @@ def test_stopped_in_the_middle(mlmfast_command, source, uninterrupted, tmp_path,
     running = mlmfast_command.start_score("-", *OPTIONS, "--output", output, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(lines(*TEXTS[:WINDOWS_IN_FLIGHT]))
-        time.sleep(FLUSH_SECONDS + 0.5)
+        wait_for_flush(output)
         producer.write(lines(*TEXTS[WINDOWS_IN_FLIGHT : 2 * WINDOWS_IN_FLIGHT]))
         wait_until(lambda: read_meta(output)["progress"]["records"] > 0)
         running.send(stop)
@@ -108,6 +108,12 @@ def test_stopped_in_the_middle(mlmfast_command, source, uninterrupted, tmp_path,
     again = mlmfast_command.score(source, *OPTIONS, "--resume", "--output", output)
     assert again.status == 0, again.err
     assert_same(output, uninterrupted)
+
+
+def wait_for_flush(output: Path) -> None:
+    """Until what has come is on disk with the next record, however long the run takes to begin."""
+    wait_until(output.exists)
+    time.sleep(FLUSH_SECONDS + 0.5)
 
 
 def wait_until(condition, seconds: float = 30) -> None:
@@ -268,7 +274,7 @@ def test_a_resumed_run_reports_the_whole_output(mlmfast_command, tmp_path):
     running = mlmfast_command.start_score("-", *skipping, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(source.read_bytes() + lines(*["x"] * WINDOWS_IN_FLIGHT))
-        time.sleep(FLUSH_SECONDS + 0.5)
+        wait_for_flush(output)
         producer.write(lines(*["x"] * WINDOWS_IN_FLIGHT))
         wait_until(lambda: read_meta(output)["progress"]["records"] > 3)
         running.send(signal.SIGKILL)
