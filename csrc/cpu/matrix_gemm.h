@@ -117,6 +117,9 @@ struct Int8Format {
   static Vec multiply_add(Vec a, Vec b, Vec total) { return Ops::dot_int8(a, b, total); }
 };
 
+// As __builtin_prefetch counts: the cache that a panel fits.
+constexpr int kIntoSecondLevel = 2;
+
 // tile [kRows, tile_stride] = start + left panel, left [kRows, left_stride], panel [planes, words, 2 vectors].
 // Every sum has the same order whatever kRows is.
 template <class Format, int kRows>
@@ -126,6 +129,7 @@ void multiply_block(const float* left, int64_t left_stride, const float* panel, 
   using Vec = typename Ops::Vec;
   constexpr int kWidth = Ops::kWidth;
   constexpr int64_t kChainLength = Format::kChainLength;
+  const int64_t panel_words = Format::kNumPlanes * num_words * 2 * kWidth;
   for (int64_t begin = 0; begin < num_words; begin += kChainLength) {
     Vec totals[kRows][2];
 #pragma GCC unroll 16
@@ -135,6 +139,9 @@ void multiply_block(const float* left, int64_t left_stride, const float* panel, 
       const float* words = left + term.left * num_words + begin;
       const float* columns = panel + (term.right * num_words + begin) * 2 * kWidth;
       for (int64_t k = begin; k < end; ++k) {
+        // Of the next panel, whose bytes few rows would wait for.
+        __builtin_prefetch(columns + panel_words, 0, kIntoSecondLevel);
+        __builtin_prefetch(columns + panel_words + kWidth, 0, kIntoSecondLevel);
         const Vec panel_left = Ops::load(columns), panel_right = Ops::load(columns + kWidth);
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
