@@ -36,4 +36,6 @@ def say(message: str, quiet: bool) -> None:
 
 
 def _terminate(signal_number: int, frame: object) -> None:
+    # Who sends one may send another, as timeout(1) does: it would end the closing of outputs.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(TERMINATED)

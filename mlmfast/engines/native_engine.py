@@ -39,7 +39,7 @@ class NativeEngine:
         except _core.ModelError as error:
             raise ModelError(str(error)) from error
         except ValueError as error:
-            raise SettingsError(f"precision {precision!r}: {error}") from error
+            raise SettingsError(f"the native engine: {error}") from error
         self._precision = precision
         self._isa = isa
         self._is_student = files.config.kind == "student"

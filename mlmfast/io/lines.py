@@ -92,12 +92,20 @@ def without_line_end(raw: bytes) -> bytes:
 
 
 def decode(raw: bytes, line: int) -> str:
-    """`raw` as UTF-8. Raises InputError naming the first wrong byte and its column."""
+    """`raw` as UTF-8. Raises InputError naming the first wrong byte and its column; NUL bytes, which UTF-16
+    is full of, are wrong too."""
     try:
-        return raw.decode("utf-8")
+        text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"invalid UTF-8: byte 0x{raw[error.start]:02x} at column {error.start + 1}, counted in bytes; "
             "save the input as UTF-8",
             line=line,
         ) from error
+    if "\0" in text:
+        raise InputError(
+            f"NUL byte at column {raw.index(0) + 1}, counted in bytes, as UTF-16 has them; "
+            "save the input as UTF-8",
+            line=line,
+        )
+    return text

@@ -137,9 +137,7 @@ class CorpusBuilder:
     def corpus(self) -> NBestCorpus:
         """The lists so far. Raises InputError if none has a reference."""
         if not self._ids:
-            raise InputError(
-                f"none of the {self._num_without_reference} lists has a reference; give --references FILE"
-            )
+            raise InputError("no list has a reference; give --references FILE")
         return NBestCorpus(
             tuple(self._ids),
             np.concatenate(self._features),
