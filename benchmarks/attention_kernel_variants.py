@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import torch
 from kernel_variant import Variant
+from kernel_work import SHAPES
 
 from mlmfast.kernels.attention_triton import attention_tile, head_width
 from mlmfast.kernels.triton.attention import attention_kernel
 
 DTYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
-HEAD_SIZES = (12, 32, 64, 80, 128, 256)
+HEAD_SIZES = sorted({shape.hidden_size // shape.num_heads for shape in SHAPES})
 """Every shape of a tile, and heads that are padded."""
 LOCAL_HEAD_SIZE = 64
 

@@ -43,7 +43,7 @@ from packed_scores import log_probs
 from packed_timings import aims, first_texts, summed_up, with_ratios
 from score_differences import difference, rank_flips
 from texts import BLIMP, read_sentences
-from timing_cells import CELLS, DRY_SIZES, SIZES, Cell, Model, make_cell, single_token_words
+from timing_cells import CELLS, DRY_SIZE, SIZES, Cell, Model, make_cell, single_token_words
 from vocabularies import VOCABULARIES
 from worker import LateError, Worker, WorkerError
 
@@ -82,7 +82,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Model(DRY_SIZES[0], 500).save(tmp_path_factory.mktemp("models"), "cpu")
+    return Model(DRY_SIZE, 500).save(tmp_path_factory.mktemp("models"), "cpu")
 
 
 def test_a_worker_outlives_calls_that_fail_end_it_or_are_late(worker: Worker) -> None:
@@ -118,8 +118,8 @@ def test_what_the_gpu_is_asked_for_is_there() -> None:
 
 
 def test_models_of_random_weights_score_sentences_and_texts_of_every_length(tmp_path: Path) -> None:
-    model = Model(DRY_SIZES[0], VOCABULARIES[0])
-    case = packed_correctness.random_case(model, tmp_path, "cpu")
+    model = Model(DRY_SIZE, VOCABULARIES[0])
+    case = packed_correctness.random_case(model, tmp_path, "cpu", dry=False)
     tokenizer = open_model(Path(case.folder or "")).tokenizer
     short, long = (tokenizer.encode(case.texts[m]).lengths for m in ("original", FEW_MASKS))
     assert len(short) == packed_correctness.NUM_SENTENCES_OF_RANDOM + 3

@@ -20,8 +20,7 @@ from deadline import seconds_left
 from packed_scores import log_probs
 from score_differences import rank_flips
 from texts import BLIMP, INAUGURAL, read_sentences
-from timing_cells import BASE, DRY_BASE, LENGTHS, SIZES, Model, make_cell
-from vocabularies import VOCABULARIES
+from timing_cells import BASE, DRY_BASE, LENGTHS, TIMED_MODELS, Model, make_cell
 from worker import Worker, WorkerError
 
 MODELS = ROOT / "tests" / "data" / "models"
@@ -66,15 +65,15 @@ class Case:
 def cases(dry: bool) -> list[Case]:
     """Of trained weights, and of tiny models."""
     if dry:
-        bounds, random_bounds = ({"float32": of["float32"]} for of in (BOUNDS, RANDOM_BOUNDS))
         families, maskings = {"bert": ("We the people",)}, ("original", "none")
         sentences = ["He left.", "No."]
     else:
-        bounds, random_bounds, families, maskings = BOUNDS, RANDOM_BOUNDS, FAMILIES, MASKINGS
+        families, maskings = FAMILIES, MASKINGS
         lines = INAUGURAL.read_text(encoding="utf-8").splitlines()[:NUM_LINES]
         sentences = read_sentences(BLIMP, NUM_SENTENCES, seed=0) + lines
+    random_bounds = tried(RANDOM_BOUNDS, dry)
     return [
-        Case("embedded", {"original": sentences}, bounds),
+        Case("embedded", {"original": sentences}, tried(BOUNDS, dry)),
         *(
             Case(name, dict.fromkeys(maskings, texts), random_bounds, str(MODELS / name))
             for name, texts in families.items()
@@ -82,24 +81,32 @@ def cases(dry: bool) -> list[Case]:
     ]
 
 
+def tried(bounds: Mapping[str, float], dry: bool) -> Mapping[str, float]:
+    """Those of the precisions that are scored in."""
+    return {"float32": bounds["float32"]} if dry else bounds
+
+
 def random_models(dry: bool) -> list[Model]:
     """BERT-base with its own vocabulary first."""
-    if dry:
-        return [DRY_BASE]
-    others = [Model(size, vocab_size) for vocab_size in VOCABULARIES for size in SIZES]
-    return [BASE, *(model for model in others if model != BASE)]
+    return [DRY_BASE] if dry else sorted(TIMED_MODELS, key=lambda model: model != BASE)
 
 
-def random_case(model: Model, scratch: Path, device: str) -> Case:
-    """On sentences, and a text of each of LENGTHS; the model is saved first."""
+def random_case(model: Model, scratch: Path, device: str, dry: bool) -> Case:
+    """The model is saved first."""
     folder = model.save(scratch, device)
-    if model == DRY_BASE:
-        return Case(model.name, {"original": ["We met."]}, {"float32": RANDOM_BOUNDS["float32"]}, str(folder))
-    of_length = {length: make_cell(folder, length, 1).texts for length in LENGTHS}
-    short = [text for length, texts in of_length.items() if length < MANY_TOKENS for text in texts]
-    long = [text for length, texts in of_length.items() if length >= MANY_TOKENS for text in texts]
-    sentences = read_sentences(BLIMP, NUM_SENTENCES_OF_RANDOM, seed=0)
-    return Case(model.name, {"original": sentences + short, FEW_MASKS: long}, RANDOM_BOUNDS, str(folder))
+    texts = {"original": ["We met."]} if dry else texts_of_all_lengths(folder)
+    return Case(model.name, texts, tried(RANDOM_BOUNDS, dry), str(folder))
+
+
+def texts_of_all_lengths(folder: Path) -> dict[str, list[str]]:
+    """By masking: sentences, and a text of each of LENGTHS."""
+    texts: dict[str, list[str]] = {
+        "original": read_sentences(BLIMP, NUM_SENTENCES_OF_RANDOM, seed=0),
+        FEW_MASKS: [],
+    }
+    for length in LENGTHS:
+        texts["original" if length < MANY_TOKENS else FEW_MASKS] += make_cell(folder, length, 1).texts
+    return texts
 
 
 def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -113,7 +120,7 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
             if seconds_left() < CASE_SECONDS:
                 not_reached.append(model.name)
                 continue
-            found |= checked(random_case(model, Path(scratch), device), device, worker, save)
+            found |= checked(random_case(model, Path(scratch), device, dry), device, worker, save)
     wrong = [key for key, figures in found.items() if "error" in figures]
     return {"not_reached": not_reached} | ({"error": f"see {', '.join(wrong)}"} if wrong else {})
 

@@ -30,11 +30,10 @@ from packed_contestants import COMPILED, FIELD, GATHERED, NUM_COMPARED, ONNX, OU
 from score_differences import difference, rank_flips
 from timing_cells import (
     CELLS,
+    DRY_BASE,
     DRY_LENGTHS,
-    DRY_SIZES,
-    DRY_VOCABULARIES,
     LENGTHS,
-    SIZES,
+    TIMED_MODELS,
     Cell,
     Model,
     cell_name,
@@ -82,8 +81,7 @@ def run(dry: bool, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
 
 
 def timed_models(dry: bool) -> list[Model]:
-    sizes, vocabularies = (DRY_SIZES, DRY_VOCABULARIES) if dry else (SIZES, asked_for())
-    return [Model(size, vocab_size) for vocab_size in vocabularies for size in sizes]
+    return [DRY_BASE] if dry else [model for model in TIMED_MODELS if model.vocab_size in asked_for()]
 
 
 def so_far(cells: dict[str, dict[str, dict[str, Any]]], gemm_rates: Sequence[float]) -> dict[str, Any]:
@@ -135,7 +133,7 @@ def measured(
             **rates(seconds, cell, cell.flops(folder), row["executed_flops"], gemm_rate),
             "peak_mb": rounds[name][-1]["peak_mb"],
             "difference": apart,
-            "rank_flips": rank_flips(*map(np.array, compared)),
+            "rank_flips": rank_flips(*compared),
             "agrees": apart <= AGREES and row["num_scores"] == cell.num_scored,
         }
     return with_ratios(figures)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def difference(found: Sequence[float], wanted: Sequence[float]) -> float:
+def difference(found: ArrayLike, wanted: ArrayLike) -> float:
     """The root mean square of the differences, as a share of the spread of what is wanted; NaN where one is
     not a number."""
-    errors = np.array(found) - np.array(wanted)
+    errors = np.asarray(found) - np.asarray(wanted)
     return float(f"{np.sqrt(np.square(errors).mean()) / np.std(wanted):.2g}")
 
 
-def rank_flips(scores: np.ndarray, exact: np.ndarray) -> float:
-    """The share of pairs of texts whose order changes; a tie on one side alone is half a change."""
-    first, second = np.triu_indices(len(exact), k=1)
+def rank_flips(found: ArrayLike, wanted: ArrayLike) -> float:
+    """The share of pairs of scores whose order changes; a tie on one side alone is half a change."""
+    columns = np.asarray(found), np.asarray(wanted)
+    first, second = np.triu_indices(len(columns[1]), k=1)
     if len(first) == 0:
         return 0.0
-    signs, exact_signs = (np.sign(values[first] - values[second]) for values in (scores, exact))
-    return float(np.abs(signs - exact_signs).mean() / 2)
+    signs, wanted_signs = (np.sign(values[first] - values[second]) for values in columns)
+    return float(np.abs(signs - wanted_signs).mean() / 2)

@@ -59,10 +59,9 @@ SIZES = (
     Size("BERT-large", 24, 1024, 16, row_tokens=100_000),
 )
 LENGTHS = (32, 13, 64, 256)
-DRY_SIZES = (Size("2x32", 2, 32, 2, row_tokens=60),)
-DRY_VOCABULARIES = (500,)
+DRY_SIZE = Size("2x32", 2, 32, 2, row_tokens=60)
 DRY_LENGTHS = (6,)
-BASE, DRY_BASE = Model(SIZES[1], VOCABULARIES[0]), Model(DRY_SIZES[0], DRY_VOCABULARIES[0])
+BASE, DRY_BASE = Model(SIZES[1], VOCABULARIES[0]), Model(DRY_SIZE, 500)
 """BERT-base with its own vocabulary, and what stands in for it in a dry run."""
 
 
@@ -70,12 +69,8 @@ def cell_name(model: Model, length: int) -> str:
     return f"{model.name}, {length} tokens"
 
 
-CELLS = {
-    cell_name(Model(size, vocab_size), length): (size.name, length)
-    for vocab_size in VOCABULARIES
-    for size in SIZES
-    for length in LENGTHS
-}
+TIMED_MODELS = tuple(Model(size, vocab_size) for vocab_size in VOCABULARIES for size in SIZES)
+CELLS = {cell_name(model, length): (model.size.name, length) for model in TIMED_MODELS for length in LENGTHS}
 """All of them but a dry run's, by name: the size of the model, the tokens of a text."""
 
 
