@@ -6,9 +6,9 @@ import errno
 import hashlib
 import json
 import os
-import time
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -46,7 +46,7 @@ class ResumableOutput:
 
     `settings` is JSON that says what made the output. On resume it must equal that of the file, except
     for "environment". `header` is what a fresh file starts with. Records are safe on disk after
-    `flush_records` of them or `flush_seconds`, and at the end, however it comes.
+    `flush_records` of them or `flush_seconds`, also while no other comes, and at the end, however it comes.
 
     After entering, `already_written` is the number of records to pass over: call `skip` for each of those
     input records, then `write` for the others, then `finish`. If `already_complete`, nothing is left to do.
@@ -83,7 +83,10 @@ class ResumableOutput:
             except BaseException:
                 self._file.close()
                 raise
-        self._flushed_at = time.monotonic()
+        self._lock = threading.Lock()  # of the state and the file, once `_flusher` runs
+        self._ended = threading.Event()
+        self._flusher = threading.Thread(target=self._flush_regularly, daemon=True)
+        self._flusher.start()
         return self
 
     def __exit__(
@@ -92,7 +95,9 @@ class ResumableOutput:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._ended.set()
         with self._file:
+            self._flusher.join()
             if self._state.pending:
                 self._flush()
 
@@ -135,17 +140,18 @@ class ResumableOutput:
             record = record_text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise OutputError(f"a record for {self.path} is not valid Unicode: {error}") from error
-        pending = self._state.pending
-        pending.append((record, consumed.encode("utf-8", "surrogatepass"), totals or {}))
-        waited = time.monotonic() - self._flushed_at
-        if len(pending) >= self._flush_records or waited >= self._flush_seconds:
-            self._flush()
+        with self._lock:
+            pending = self._state.pending
+            pending.append((record, consumed.encode("utf-8", "surrogatepass"), totals or {}))
+            if len(pending) >= self._flush_records or not self._flusher.is_alive():
+                self._flush()
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Marks the output complete. Raises OutputError if the input was shorter than what is written."""
         self._require_all_skipped()
-        if not self._state.progress.complete:
-            self._flush(complete=True, summary=summary)
+        with self._lock:
+            if not self._state.progress.complete:
+                self._flush(complete=True, summary=summary)
 
     def _begin(self) -> State:
         """The state to continue from, once it is clear that the file is ours to write."""
@@ -185,14 +191,11 @@ class ResumableOutput:
     def _continue_after(self, progress: Progress) -> State:
         self.already_written = progress.records
         self.already_complete = progress.complete
-        if not progress.complete:
-            self._file.truncate(progress.bytes)
         return State(progress, hashlib.sha256())
 
     def _start_over(self) -> State:
         # The meta goes first: at no moment may one that counts records lie beside a file without them.
         write_meta(self.path, Meta(self._settings, Progress()))
-        self._file.truncate(0)
         header = self._header.encode("utf-8")
         self._write_at(0, header)
         return State(Progress(bytes=len(header)), hashlib.sha256())
@@ -203,6 +206,14 @@ class ResumableOutput:
                 f"{self.path} has {self.already_written} records already, but only {self._skipped} input "
                 "records came before this: the input is shorter than the one it was started with"
             )
+
+    def _flush_regularly(self) -> None:
+        """Until the output ends, or cannot be written: then `write` flushes, and raises what is wrong."""
+        with suppress(OutputError):
+            while not self._ended.wait(self._flush_seconds):
+                with self._lock:
+                    if self._state.pending:
+                        self._flush()
 
     def _flush(self, *, complete: bool = False, summary: dict[str, Any] | None = None) -> None:
         """Makes what is pending safe, data before meta; doing it again after an interrupt changes nothing."""
@@ -222,10 +233,10 @@ class ResumableOutput:
             self._write_at(state.progress.bytes, data)
             write_meta(self.path, Meta(self._settings, progress, summary))
         self._state = State(progress, input_hash)
-        self._flushed_at = time.monotonic()
 
     def _write_at(self, offset: int, data: bytes) -> None:
         self._file.seek(offset)
+        self._file.truncate()
         write_all(self._file, data)
         os.fsync(self._file.fileno())
 

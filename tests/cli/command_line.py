@@ -165,5 +165,11 @@ def read_meta(output: Path) -> dict:
     return json.loads(output.with_name(output.name + ".meta.json").read_text("utf-8"))
 
 
+def num_safe(output: Path) -> int:
+    """Records that a kill leaves on disk."""
+    meta = output.with_name(output.name + ".meta.json")
+    return read_meta(output)["progress"]["records"] if meta.exists() else 0
+
+
 def lines(*texts: str) -> bytes:
     return "".join(f"{text}\n" for text in texts).encode("utf-8")

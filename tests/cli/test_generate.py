@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from command_line import BERT, DATA, MODELS, Finished, Terminal, read_jsonl, read_meta
-from test_resume import wait_for_flush, wait_until
+from command_line import BERT, DATA, MODELS, Finished, Terminal, num_safe, read_jsonl, read_meta
+from waiting import wait_until
 
 import mlmfast
 from mlmfast.generation import GenerationSettings, StartSettings, generate, starts, text_of
@@ -228,10 +228,8 @@ def test_a_stopped_run_keeps_its_chains_and_ends_up_the_same(
     asked = ("generate", *asked, "--record-every", 7, "--format", "jsonl")
     running = mlmfast_command.start(*asked, "-", "--num-together", 4, "--output", output, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
-        producer.write("".join(seeds[:2]).encode())
-        wait_for_flush(output)
-        producer.write("".join(seeds[2:5]).encode())
-        wait_until(lambda: output.stat().st_size > 0)
+        producer.write("".join(seeds[:5]).encode())
+        wait_until(lambda: num_safe(output) > 0)
         running.send(stop)
         stopped = running.wait()
     assert stopped.status == status

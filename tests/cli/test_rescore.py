@@ -8,9 +8,9 @@ import re
 import signal
 
 import pytest
-from command_line import BERT, DATA, MODELS, read_meta
-from test_resume import wait_for_flush, wait_until
+from command_line import BERT, DATA, MODELS, num_safe, read_meta
 from test_terminal import Terminal
+from waiting import wait_until
 
 SAMPLES = DATA / "nbest"
 SPEECH = SAMPLES / "speech.json"
@@ -210,9 +210,7 @@ def test_a_run_that_was_ended_goes_on(rescore, mlmfast_command, tmp_path):
     running = mlmfast_command.start(*start, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(moses_lists(0, 55))
-        wait_for_flush(output)
-        producer.write(moses_lists(55, 85))
-        wait_until(lambda: read_meta(output)["progress"]["records"] > 0)
+        wait_until(lambda: num_safe(output) > 0)
         running.send(signal.SIGTERM)
         run = running.wait()
     assert run.status == 143

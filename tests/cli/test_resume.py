@@ -11,12 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from command_line import BERT, MODELS, lines, read_jsonl, read_meta
+from command_line import BERT, MODELS, lines, num_safe, read_jsonl, read_meta
+from waiting import wait_until
 
 NUM_TEXTS = 3_000
 TEXTS = [f"{k % 10} lives {'and deaths ' * (k % 4)}{k}" if k % 500 else "" for k in range(NUM_TEXTS)]
 OPTIONS = ("--masking", "none", "--quiet")
-FLUSH_SECONDS = 2.0
 WINDOWS_IN_FLIGHT = 1_024
 
 
@@ -89,9 +89,7 @@ def test_stopped_in_the_middle(mlmfast_command, source, uninterrupted, tmp_path,
     running = mlmfast_command.start_score("-", *OPTIONS, "--output", output, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(lines(*TEXTS[:WINDOWS_IN_FLIGHT]))
-        wait_for_flush(output)
-        producer.write(lines(*TEXTS[WINDOWS_IN_FLIGHT : 2 * WINDOWS_IN_FLIGHT]))
-        wait_until(lambda: read_meta(output)["progress"]["records"] > 0)
+        wait_until(lambda: num_safe(output) > 0)
         running.send(stop)
         run = running.wait()
     assert run.status == {signal.SIGINT: 130, signal.SIGTERM: 143}.get(stop, -stop)
@@ -108,19 +106,6 @@ def test_stopped_in_the_middle(mlmfast_command, source, uninterrupted, tmp_path,
     again = mlmfast_command.score(source, *OPTIONS, "--resume", "--output", output)
     assert again.status == 0, again.err
     assert_same(output, uninterrupted)
-
-
-def wait_for_flush(output: Path) -> None:
-    """Until what has come is on disk with the next record, however long the run takes to begin."""
-    wait_until(output.exists)
-    time.sleep(FLUSH_SECONDS + 0.5)
-
-
-def wait_until(condition, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -274,15 +259,13 @@ def test_a_resumed_run_reports_the_whole_output(mlmfast_command, tmp_path):
     running = mlmfast_command.start_score("-", *skipping, stdin=pipe)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(source.read_bytes() + lines(*["x"] * WINDOWS_IN_FLIGHT))
-        wait_for_flush(output)
-        producer.write(lines(*["x"] * WINDOWS_IN_FLIGHT))
-        wait_until(lambda: read_meta(output)["progress"]["records"] > 3)
+        wait_until(lambda: num_safe(output) > 3)
         running.send(signal.SIGKILL)
         running.wait()
-    source.write_bytes(source.read_bytes() + lines(*["x"] * (2 * WINDOWS_IN_FLIGHT)))
+    source.write_bytes(source.read_bytes() + lines(*["x"] * WINDOWS_IN_FLIGHT))
     resumed = mlmfast_command.score(source, *skipping)
     assert resumed.status == 3
-    assert f"{2 * WINDOWS_IN_FLIGHT + 5:,} texts (1 empty, 1 skipped with an error)" in resumed.err
+    assert f"{WINDOWS_IN_FLIGHT + 5:,} texts (1 empty, 1 skipped with an error)" in resumed.err
     whole = tmp_path / "whole.jsonl"
     assert mlmfast_command.score(source, "--output", whole, "--on-error", "skip").status == 3
     summary, expected = read_meta(output)["summary"], read_meta(whole)["summary"]

@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from command_line import BERT, ENVIRONMENT, SENTENCES, Terminal, lines, read_jsonl
+from waiting import wait_until
 
 SCRIPT = Path(sys.executable).with_name("mlmfast")
 
@@ -107,10 +107,7 @@ def test_records_come_before_the_input_ends(mlmfast_command, tmp_path):
     running = mlmfast_command.start_score("-", "--masking", "none", stdin=pipe, stdout=out)
     with pipe.open("wb", buffering=0) as producer:
         producer.write(lines(*(f"a {k}" for k in range(1_024))))
-        end = time.monotonic() + 30
-        while not (out.exists() and out.read_bytes().count(b"\n") >= 512):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: out.exists() and out.read_bytes().count(b"\n") >= 512)
         producer.write(lines("the end"))
     run = running.wait()
     assert run.status == 0, run.err

@@ -22,9 +22,9 @@ class FileThatCounts:
         self.file = file
         self.about_to_change = about_to_change
 
-    def truncate(self, size):
+    def truncate(self):
         self.about_to_change()
-        return self.file.truncate(size)
+        return self.file.truncate()
 
     def write(self, data):
         self.about_to_change()

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from output_runs import HEADER, SETTINGS, expected, read_meta, record, run
+from waiting import wait_until
 
 from mlmfast.errors import OutputError
 from mlmfast.io import ResumableOutput
@@ -68,13 +69,11 @@ class TestUninterrupted:
         assert seen == [0, 0, 3, 3, 3, 6, 6]
         assert read_meta(path)["progress"]["records"] == 7
 
-    def test_flushes_by_time(self, path, monkeypatch):
-        clock = iter([0.0, 1.0, 1.9, 2.0, 2.0, 3.9, 4.0, 4.0])  # a flush looks once more
-        monkeypatch.setattr(output_module.time, "monotonic", lambda: next(clock))
-        with ResumableOutput(path, settings={}, resume=False) as output:
-            for safe in [0, 0, 3, 3, 5]:
+    def test_flushes_by_time_though_no_record_follows(self, path):
+        with ResumableOutput(path, settings={}, resume=False, flush_seconds=0.01) as output:
+            for safe in (1, 2):
                 output.write(*record(0))
-                assert read_meta(path)["progress"]["records"] == safe
+                wait_until(lambda safe=safe: read_meta(path)["progress"]["records"] == safe)
 
     def test_data_is_synced_before_the_meta_counts_it(self, path, monkeypatch):
         events = []
@@ -191,6 +190,16 @@ class TestResume:
             with pytest.raises(OutputError, match=r"input differs.* within its first 4 records"):
                 output.skip("input 3")
         assert (path.read_bytes(), read_meta(path)) == before
+
+    def test_changed_input_leaves_what_the_meta_does_not_count(self, path):
+        run(path, 1, finish=False)
+        path.write_bytes(expected(2))
+        with (
+            pytest.raises(OutputError, match="input differs"),
+            ResumableOutput(path, settings=SETTINGS, resume=True) as output,
+        ):
+            output.skip("another")
+        assert path.read_bytes() == expected(2)
 
     def test_records_are_hashed_with_their_lengths(self, path):
         with ResumableOutput(path, settings={}, resume=False) as output:
@@ -329,6 +338,19 @@ class TestRefusals:
                 run(path, 6, resume=True, flush_records=2)
         run(path, 6, resume=True)
         assert path.read_bytes() == expected(6)
+
+    def test_disk_that_is_full_between_two_records(self, path, monkeypatch):
+        def full(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with ResumableOutput(path, settings={}, resume=False, flush_seconds=0.01) as output:
+            output.write(*record(0))
+            with monkeypatch.context() as patch:
+                patch.setattr(ResumableOutput, "_write_at", full)
+                wait_until(lambda: not output._flusher.is_alive())
+                with pytest.raises(OutputError, match="No space left"):
+                    output.write(*record(1))
+        assert read_meta(path)["progress"]["records"] == 2
 
     def test_record_that_is_not_unicode(self, path):
         with (
