@@ -105,10 +105,13 @@ class RescoringRun:
 
     def sentence(self) -> str:
         totals, counts, lazy = self.totals, self._rescorer.counts, self._lazy_counts
+        parts = [f"{totals.num_empty:,} empty", f"{totals.num_errors:,} skipped with an error"]
+        if totals.num_without_first_pass:
+            parts.append(f"{totals.num_without_first_pass:,} without a first-pass score")
+        without = f" ({totals.num_empty_lists:,} without hypotheses)" if totals.num_empty_lists else ""
         said = (
-            f"{totals.num_lists:,} lists, {totals.num_hypotheses:,} hypotheses ({totals.num_empty:,} empty, "
-            f"{totals.num_errors:,} skipped with an error{self._lists.unreadable_said()}), "
-            f"a new best in {totals.num_changed:,}; "
+            f"{totals.num_lists:,} lists{without}, {totals.num_hypotheses:,} hypotheses ({', '.join(parts)}"
+            f"{self._lists.unreadable_said()}), a new best in {totals.num_changed:,}; "
         )
         if counts.num_texts:
             said += (

@@ -168,7 +168,7 @@ def test_what_has_no_score_keeps_its_rank(rescore, tmp_path):
     run = rescore(source, *ONE, "--on-error", "skip")
     assert run.status == 3
     assert "skipped: list 'b', line 1, hypothesis 2: 102 tokens" in run.err
-    assert "3 lists, 5 hypotheses (2 empty, 1 skipped with an error)" in run.err
+    assert "3 lists (1 without hypotheses), 5 hypotheses (2 empty, 1 skipped with an error), " in run.err
     lists = read_lists(run.out)
     assert {id: [h["text"] for h in hypotheses] for id, hypotheses in lists.items()} == {
         id: [text for _, text in hypotheses] for id, hypotheses in EMPTY_AND_LONG.items()
@@ -177,6 +177,15 @@ def test_what_has_no_score_keeps_its_rank(rescore, tmp_path):
     last = rescore(source, *ONE, "--on-error", "skip", "--missing", "last")
     assert [h["text"] for h in read_lists(last.out)["a"]] == ["people", ""]
     assert rescore(source, *ONE, "--overlong", "truncate", "--quiet").status == 0
+
+
+def test_what_has_no_first_pass_score_is_counted(rescore, tmp_path):
+    source, output = tmp_path / "lists.nbest", tmp_path / "out"
+    source.write_text("0 ||| We ||| LM= -1 ||| nan\n0 ||| the people ||| LM= -2 ||| -2\n")
+    run = rescore(source, *ONE, "--output", output)
+    assert run.status == 0, run.err
+    assert "1 lists, 2 hypotheses (0 empty, 0 skipped with an error, 1 without a first-pass score)" in run.err
+    assert read_meta(output)["summary"]["num_without_first_pass"] == 1
 
 
 def test_parts_that_cannot_be_read_are_skipped(rescore, tmp_path):
